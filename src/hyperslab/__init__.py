@@ -1,0 +1,67 @@
+"""HDF5 image volumes at the speed of the hardware.
+
+Reads existing HDF5 files in place, in parallel, outside the HDF5 library's lock, with the bytes
+that h5py gives.
+
+>>> import hyperslab as hs
+>>> sorted(hs.__all__)[:3]
+['Array', 'File', 'Group']
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Array",
+    "File",
+    "Group",
+    "Image",
+    "configure",
+    "errors",
+    "last_stats",
+    "open",
+    "open_image",
+    "read_many",
+]
+
+if TYPE_CHECKING:
+    from hyperslab import errors
+    from hyperslab.array import Array, read_many
+    from hyperslab.engine.limits import configure
+    from hyperslab.engine.stats import last_stats
+    from hyperslab.file import File, Group
+    from hyperslab.file import open_file as open
+    from hyperslab.image import Image, open_image
+
+# Loaded when first used, so that `import hyperslab` costs next to nothing.
+_HOMES = {
+    "Array": ("hyperslab.array", "Array"),
+    "File": ("hyperslab.file", "File"),
+    "Group": ("hyperslab.file", "Group"),
+    "Image": ("hyperslab.image", "Image"),
+    "configure": ("hyperslab.engine.limits", "configure"),
+    "errors": ("hyperslab.errors", ""),
+    "last_stats": ("hyperslab.engine.stats", "last_stats"),
+    "open": ("hyperslab.file", "open_file"),
+    "open_image": ("hyperslab.image", "open_image"),
+    "read_many": ("hyperslab.array", "read_many"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    try:
+        module, attribute = _HOMES[name]
+    except KeyError:
+        raise AttributeError(f"module 'hyperslab' has no attribute {name!r}") from None
+    found = importlib.import_module(module)
+    value = getattr(found, attribute) if attribute else found
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

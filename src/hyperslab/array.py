@@ -1,0 +1,415 @@
+"""`Array`: one dataset, indexed as NumPy indexes; and views of it that read when they must."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hyperslab.engine.node import Cells, Node, node_of
+from hyperslab.engine.read import read
+from hyperslab.errors import OutputError
+from hyperslab.filters import Filter
+from hyperslab.index.container import FileIndex
+from hyperslab.index.records import Chunked, DatasetIndex, Null
+from hyperslab.selection import Selection, compose, select, select_all
+
+__all__ = ["Array", "LazyIndexer", "View", "read_many"]
+
+
+class View:
+    """A part of an array, named but not read. Indexing it names a part of that; no I/O.
+
+    `numpy.asarray(view)` or `view.read()` reads. Pickles as its array and its selection.
+
+    Attributes
+    ----------
+    shape, dtype, ndim, size, nbytes
+        Of the result; dtype in native byte order.
+    """
+
+    def __init__(self, base: Readable, selection: Selection) -> None:
+        self._base = base
+        self._selection = selection
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._selection.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self._base.dtype
+
+    @property
+    def ndim(self) -> int:
+        return len(self._selection.shape)
+
+    @property
+    def size(self) -> int:
+        return self._selection.size
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+    def __len__(self) -> int:
+        return _length(self.shape)
+
+    def __getitem__(self, index: Any) -> View:
+        return View(self._base, compose(self._selection, index))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return _as_array(self.read(), dtype, copy)
+
+    def read(
+        self, *, out: NDArray[Any] | None = None, threads: int | None = None
+    ) -> NDArray[Any]:
+        """Read the view; as `Array.read` without a selection."""
+        return self._base._read(self._selection, out, threads)
+
+    def __repr__(self) -> str:
+        return f"<hyperslab.View {_shape(self.shape)} {self.dtype} of {self._base!r}>"
+
+
+class LazyIndexer:
+    """What `array.lazy` is: indexing it gives a `View`."""
+
+    def __init__(self, base: Readable) -> None:
+        self._base = base
+
+    def __getitem__(self, index: Any) -> View:
+        return View(self._base, select(index, self._base.shape))
+
+
+class Readable:
+    """What arrays and image levels have in common: NumPy's indexing over a planned read."""
+
+    @property
+    def node(self) -> Node:
+        """The compiled dataset that reads are planned from."""
+        raise TypeError(f"{type(self).__name__} has no node")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extent along each axis."""
+        raise TypeError(f"{type(self).__name__} has no shape")
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Element type, in native byte order."""
+        raise TypeError(f"{type(self).__name__} has no dtype")
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the whole takes in memory."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    def lazy(self) -> LazyIndexer:
+        """Indexing this gives a `View`, which reads nothing until it is asked for its values.
+
+        Examples
+        --------
+        ``a.lazy[3:9][2]`` is ``a[5]``, not read yet.
+        """
+        return LazyIndexer(self)
+
+    def __len__(self) -> int:
+        return _length(self.shape)
+
+    def __iter__(self) -> Iterator[Any]:
+        for i in range(len(self)):
+            yield self[i]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return _as_array(self._read(select_all(self.shape), None, None), dtype, copy)
+
+    def __getitem__(self, index: Any) -> Any:
+        """Read a part: the result is a new array, or a NumPy scalar where NumPy gives one.
+
+        All of NumPy's rules hold: integers, slices with any step, ellipsis, new axes, boolean masks,
+        integer arrays and lists, unsorted and repeated; several of them together pair up.
+
+        Raises
+        ------
+        SelectionError
+            An index that does not fit; it is an IndexError.
+        StaleIndexError, DamagedFileError, ChunkDecodeError, ChecksumError
+            The file changed, or is damaged where it was read.
+        """
+        result = self._read(select(index, self.shape), None, None)
+        return result if result.ndim or _wants_array(index) else result[()]
+
+    def read(
+        self,
+        selection: Any = Ellipsis,
+        *,
+        out: NDArray[Any] | None = None,
+        threads: int | None = None,
+    ) -> NDArray[Any]:
+        """Read a part, into memory of the caller's if wanted.
+
+        Parameters
+        ----------
+        selection
+            Anything that indexing takes.
+        out
+            Array of the selection's shape and this dtype, writable, of any strides. Filled and
+            returned.
+        threads
+            Most threads to use, the caller's included; default: the configured number.
+
+        Returns
+        -------
+        numpy.ndarray
+            `out`, or a new array; also where the selection is a single element (0-d).
+
+        Raises
+        ------
+        OutputError
+            `out` does not fit; nothing has been read.
+        SelectionError, StaleIndexError, DamagedFileError, ChunkDecodeError, ChecksumError
+            As indexing. `out` may then be filled in part.
+
+        Notes
+        -----
+        Each chunk that the selection touches is fetched and decoded once. Besides `out`, memory for
+        one stored and one decoded chunk a thread is used, and the cache.
+        """
+        return self._read(select(selection, self.shape), out, threads)
+
+    def _read(
+        self, selection: Selection, out: NDArray[Any] | None, threads: int | None
+    ) -> NDArray[Any]:
+        if out is None:
+            out = np.empty(selection.shape, self.dtype)
+        else:
+            _check_out(out, selection.shape, self.dtype)
+        read([(self.node, selection, out)], threads=threads)
+        return out
+
+
+class Array(Readable):
+    """One dataset of a file, read in place.
+
+    Made by `File` (``f["MR/p001"]``). Thread-safe; holds no HDF5 handle and no descriptor; pickles
+    as the file's path and its own name.
+    """
+
+    def __init__(self, container: FileIndex, name: str) -> None:
+        self._container = container
+        self._name = name
+        self._index = container.dataset(name)
+        self._node: Node | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Array, (self._container, self._name)
+
+    @property
+    def node(self) -> Node:
+        """The compiled dataset that reads are planned from; made when first needed."""
+        if self._index is not (index := self._container.dataset(self._name)):
+            self._index, self._node = index, None  # the file was refreshed
+        if self._node is None:
+            self._node = node_of(self._container, self._name)
+        return self._node
+
+    @property
+    def index(self) -> DatasetIndex:
+        """What the file says of the dataset: storage, filters, fill value."""
+        return self._index
+
+    @property
+    def name(self) -> str:
+        """Path in the file, as it was asked for."""
+        return "/" + self._name.strip("/")
+
+    @property
+    def file(self) -> str:
+        """Absolute path of the file that was opened."""
+        return self._container.path
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extent along each axis; ``(0,)`` for a null dataset, which holds nothing."""
+        return self._index.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Element type in native byte order, whatever the file's is."""
+        return self._index.dtype
+
+    @property
+    def chunks(self) -> tuple[int, ...] | None:
+        """Chunk shape; None if the dataset is not chunked."""
+        storage = self._index.storage
+        return storage.chunks if isinstance(storage, Chunked) else None
+
+    @property
+    def filters(self) -> tuple[Filter, ...]:
+        """Filter pipeline, in the order in which it was applied on writing."""
+        return self._index.filters
+
+    @property
+    def fill_value(self) -> Any:
+        """Value of elements that were never written, a NumPy scalar."""
+        return self._index.fill[()]
+
+    @property
+    def stored_nbytes(self) -> int:
+        """Bytes that the dataset takes in the file."""
+        return self._index.stored_nbytes
+
+    @property
+    def is_null(self) -> bool:
+        """True for a dataset without a dataspace (h5py's Empty)."""
+        return isinstance(self._index.storage, Null)
+
+    @property
+    def n_chunks(self) -> tuple[int, int]:
+        """How many chunks the file holds, and how many the grid has; (0, 0) if not chunked."""
+        node = self.node
+        if not isinstance(node, Cells) or node.table is None:
+            return 0, 0
+        return node.table.nbytes.size, math.prod(node.grid)
+
+    @property
+    def attrs(self) -> dict[str, Any]:
+        """Attributes, as plain Python and NumPy values; a copy."""
+        return dict(self._container.attributes(self._name))
+
+    def __repr__(self) -> str:
+        parts = [f"<hyperslab.Array {self.name!r}"]
+        if self.is_null:
+            return f"{parts[0]} null, {self.dtype}>"
+        parts.append(f"{_shape(self.shape)} {self.dtype}")
+        if self.chunks is not None:
+            parts.append(f"chunks {_shape(self.chunks)}")
+        if self.filters:
+            parts.append("+".join(entry.name for entry in self.filters))
+        return ", ".join(parts) + ">"
+
+
+def read_many(
+    requests: Iterable[tuple[Readable, Any]],
+    *,
+    out: NDArray[Any] | Sequence[NDArray[Any]] | None = None,
+    threads: int | None = None,
+) -> NDArray[Any] | list[NDArray[Any]]:
+    """Read many parts of many arrays by one plan: a chunk that several need is decoded once.
+
+    Parameters
+    ----------
+    requests
+        Pairs of an array (or view) and a selection of it, e.g. ``[(a, np.s_[..., 5]), ...]``.
+    out
+        One array whose first axis runs over the requests, or one array for each request; writable,
+        of the right shapes and dtypes. Filled and returned.
+    threads
+        Most threads to use; default: the configured number.
+
+    Returns
+    -------
+    numpy.ndarray or list of numpy.ndarray
+        `out` if given; else one new array with the requests along its first axis if all have one
+        shape and dtype, or a list.
+
+    Raises
+    ------
+    OutputError
+        `out` does not fit; nothing has been read.
+    SelectionError, StaleIndexError, DamagedFileError, ChunkDecodeError, ChecksumError
+        As reading one by one. `out` may then be filled in part.
+
+    Examples
+    --------
+    ``hs.read_many([(a, np.s_[..., 5]), (b, np.s_[..., 9])], out=batch)``
+    """
+    arrays: list[Readable] = []
+    selections: list[Selection] = []
+    for array, index in requests:
+        if isinstance(array, View):
+            arrays.append(array._base)
+            selections.append(compose(array._selection, index))
+        elif isinstance(array, Readable):
+            arrays.append(array)
+            selections.append(select(index, array.shape))
+        else:
+            raise TypeError(
+                f"read_many takes pairs of a hyperslab array and a selection, not "
+                f"{type(array).__name__}. A group has no elements: name a dataset in it."
+            )
+    if out is None:
+        out = _room(arrays, selections)
+    elif len(out) != len(arrays):
+        raise OutputError(
+            f"out has room for {len(out)} results, but {len(arrays)} parts were asked for"
+        )
+    places = [out[i, ...] for i in range(len(out))] if isinstance(out, np.ndarray) else list(out)
+    for place, array, selection in zip(places, arrays, selections, strict=True):
+        _check_out(place, selection.shape, array.dtype)
+    read(
+        [(a.node, s, p) for a, s, p in zip(arrays, selections, places, strict=True)],
+        threads=threads,
+    )
+    return out if isinstance(out, np.ndarray) else places
+
+
+def _room(
+    arrays: list[Readable], selections: list[Selection]
+) -> NDArray[Any] | list[NDArray[Any]]:
+    """Return new memory: one array where all results are alike."""
+    kinds = {(s.shape, a.dtype) for a, s in zip(arrays, selections, strict=True)}
+    if len(kinds) == 1:
+        shape, dtype = kinds.pop()
+        return np.empty((len(arrays), *shape), dtype)
+    return [np.empty(s.shape, a.dtype) for a, s in zip(arrays, selections, strict=True)]
+
+
+def _check_out(out: Any, shape: tuple[int, ...], dtype: np.dtype) -> None:
+    if not isinstance(out, np.ndarray):
+        raise OutputError(f"out must be a numpy.ndarray, not {type(out).__name__}")
+    if out.shape != shape:
+        raise OutputError(f"out has shape {out.shape}, but the selection has {shape}")
+    if out.dtype != dtype:
+        raise OutputError(
+            f"out has dtype {out.dtype}, but the data are {dtype}. Give numpy.empty({shape}, "
+            f"{dtype.name!r}), and convert afterwards."
+        )
+    if not out.flags.writeable:
+        raise OutputError("out is read-only")
+
+
+def _wants_array(index: Any) -> bool:
+    """True where NumPy returns a 0-d array, not a scalar: an ellipsis in the index."""
+    return index is Ellipsis or (isinstance(index, tuple) and any(i is Ellipsis for i in index))
+
+
+def _as_array(result: NDArray[Any], dtype: Any, copy: bool | None) -> NDArray[Any]:
+    if copy is False:
+        raise ValueError("reading from a file always makes a copy; leave copy=False out")
+    return result if dtype is None else result.astype(dtype, copy=False)
+
+
+def _length(shape: tuple[int, ...]) -> int:
+    if not shape:
+        raise TypeError("a 0-d array has no length")
+    return shape[0]
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return "(" + ", ".join(map(str, shape)) + (",)" if len(shape) == 1 else ")")
+

@@ -1,0 +1,1 @@
+"""Bytes and threads: plan a read, fetch, decode, place."""

@@ -1,0 +1,334 @@
+"""What can be planned: a dataset, compiled once into the form that reading needs.
+
+==========  =========================================================================
+`Cells`     elements come in cells: real chunks, or rows of a dataset that is spread
+            over several raw files, or whatever only the HDF5 library can decode
+`Flat`      elements lie in row-major order in one place, or were never written
+`Mosaic`    a virtual dataset: pieces of other nodes
+`Grid`      datasets of one shape, laid out along leading axes (an image's levels)
+==========  =========================================================================
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hyperslab.codecs.pipeline import Pipeline, is_native
+from hyperslab.errors import PerformanceWarning
+from hyperslab.grid import grid_shape, grid_strides
+from hyperslab.index.container import FileIndex
+from hyperslab.index.library import require_filters
+from hyperslab.index.records import (
+    Chunked,
+    ChunkTable,
+    Compact,
+    Contiguous,
+    DatasetIndex,
+    Fingerprint,
+    Null,
+    Segment,
+    Virtual,
+)
+
+__all__ = ["Cells", "Flat", "Grid", "Mosaic", "Node", "node_of"]
+
+_ROWS_NBYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Cells:
+    """A dataset whose elements are fetched a cell at a time.
+
+    Attributes
+    ----------
+    index
+        The dataset's facts.
+    cell
+        Shape of a cell.
+    grid, strides
+        Number of cells along each axis; strides of the linear cell number.
+    decoded_nbytes
+        Of a whole cell.
+    uid
+        The dataset's number in this process, for cache keys.
+    table
+        Chunk table for cells that are chunks; None for others.
+    pipeline
+        Decoders; None where the cell is not a chunk that we decode.
+    segments
+        For cells that are rows of a dataset spread over raw files.
+    through_library
+        True if cells come from the HDF5 library.
+    plane_order
+        Order in which the byte planes of a shuffled cell make up a native element.
+    """
+
+    index: DatasetIndex
+    cell: tuple[int, ...]
+    grid: tuple[int, ...]
+    strides: tuple[int, ...]
+    decoded_nbytes: int
+    uid: int
+    table: ChunkTable | None = None
+    pipeline: Pipeline | None = None
+    segments: tuple[tuple[Segment, Fingerprint], ...] = ()
+    through_library: bool = False
+    plane_order: tuple[int, ...] | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.index.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.index.dtype
+
+    @property
+    def cell_dtype(self) -> np.dtype:
+        """Element type of a fetched cell: the HDF5 library has converted already."""
+        return self.index.dtype if self.through_library else self.index.file_dtype
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Flat:
+    """A dataset in one piece.
+
+    Attributes
+    ----------
+    index
+        The dataset's facts.
+    segment, fingerprint
+        Where the elements lie, and what that file looked like; None: never written, all fill.
+    data
+        The elements themselves, for a compact dataset.
+    """
+
+    index: DatasetIndex
+    segment: Segment | None = None
+    fingerprint: Fingerprint | None = None
+    data: bytes | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.index.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.index.dtype
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Mosaic:
+    """A virtual dataset.
+
+    Attributes
+    ----------
+    index
+        The dataset's facts.
+    storage
+        Its mappings.
+    low, high
+        int64, (mappings, axes): lowest and highest index that each mapping covers.
+    open_source
+        Gives the node of a source, from its file and dataset.
+    """
+
+    index: DatasetIndex
+    storage: Virtual
+    low: NDArray[np.int64]
+    high: NDArray[np.int64]
+    open_source: Callable[[str, str], Node]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.index.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.index.dtype
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Grid:
+    """Datasets of one shape side by side along leading axes.
+
+    Attributes
+    ----------
+    shape
+        Of the whole; the last axes are the datasets' own, cut to their true size where a dataset
+        is padded.
+    dtype
+        Of every dataset.
+    n_outer
+        How many leading axes run over datasets.
+    child
+        Gives the node at a row-major position of the outer axes; None reads as zeros.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    n_outer: int
+    child: Callable[[int], Node | None]
+
+
+Node = Cells | Flat | Mosaic | Grid
+
+_uids: dict[tuple[str, str, Fingerprint], int] = {}
+_next_uid = itertools.count()
+_lock = threading.Lock()
+
+
+def _uid(index: DatasetIndex) -> int:
+    """Return the same number for the same dataset of the same, unchanged file."""
+    with _lock:
+        key = (index.file, index.name, index.fingerprint)
+        if key not in _uids:
+            _uids[key] = next(_next_uid)
+        return _uids[key]
+
+
+def node_of(container: FileIndex, name: str) -> Node:
+    """Compile dataset `name` of `container` for reading.
+
+    Raises
+    ------
+    MissingObjectError, MissingSourceError, UnsupportedDtypeError, MissingCodecError, StaleIndexError
+
+    Warns
+    -----
+    PerformanceWarning
+        Once a dataset, where only the HDF5 library can read it.
+
+    Notes
+    -----
+    Loads the chunk table of a chunked dataset if it was not loaded before.
+    """
+    index = container.dataset(name)
+    storage = index.storage
+    if not index.direct:
+        return _library_cells(index, "its elements or its mapping need the HDF5 library")
+    match storage:
+        case Chunked():
+            if not is_native(index.filters):
+                names = ", ".join(entry.name for entry in index.filters)
+                require_filters(index)
+                return _library_cells(index, f"hyperslab has no decoder for its filters ({names})")
+            return _chunk_cells(index, storage, container.chunk_table(name))
+        case Contiguous(segments=()) | Null():
+            return Flat(index=index)
+        case Contiguous(segments=(segment,)):
+            return Flat(
+                index=index,
+                segment=segment,
+                fingerprint=container.fingerprint_of(segment.file, index),
+            )
+        case Contiguous(segments=segments):
+            prints = [(s, container.fingerprint_of(s.file, index)) for s in segments]
+            return _row_cells(index, segments=tuple(prints))
+        case Compact(data=data):
+            return Flat(index=index, data=data)
+        case Virtual():
+            shape = (len(storage.mappings), len(index.shape))
+            ends = [[(t[0], t[-1]) for t in m.virtual] for m in storage.mappings]
+            bounds = np.array(ends, np.int64).reshape(*shape, 2)
+            return Mosaic(
+                index=index,
+                storage=storage,
+                low=bounds[..., 0],
+                high=bounds[..., 1],
+                open_source=lambda file, dataset: node_of(container.source(file, index), dataset),
+            )
+
+
+_warned: set[int] = set()
+
+
+def _library_cells(index: DatasetIndex, reason: str) -> Cells:
+    if (uid := _uid(index)) not in _warned:
+        _warned.add(uid)
+        warnings.warn(
+            f"{index.file}: {index.name} is read through the HDF5 library, one chunk at a time: "
+            f"{reason}.",
+            PerformanceWarning,
+            stacklevel=2,
+        )
+    if isinstance(index.storage, Chunked):
+        return _cells(index, index.storage.chunks, through_library=True)
+    return _row_cells(index, through_library=True)
+
+
+def _chunk_cells(index: DatasetIndex, storage: Chunked, table: ChunkTable) -> Cells:
+    itemsize = index.file_dtype.itemsize
+    nbytes = int(np.prod(storage.chunks, dtype=np.int64)) * itemsize
+    return _cells(
+        index,
+        storage.chunks,
+        table=table,
+        pipeline=Pipeline(index.filters, itemsize=itemsize, decoded_nbytes=nbytes),
+        plane_order=_plane_order(index.file_dtype),
+    )
+
+
+def _row_cells(
+    index: DatasetIndex,
+    *,
+    segments: tuple[tuple[Segment, Fingerprint], ...] = (),
+    through_library: bool = False,
+) -> Cells:
+    """Cut a dataset without chunks into runs of about a mebibyte, each contiguous in the dataset."""
+    cell = list(index.shape)
+    nbytes = index.dtype.itemsize
+    for axis in range(len(cell) - 1, -1, -1):
+        if nbytes * cell[axis] > _ROWS_NBYTES:
+            cell[axis] = max(1, _ROWS_NBYTES // nbytes)
+            cell[:axis] = [1] * axis
+            break
+        nbytes *= cell[axis]
+    return _cells(
+        index,
+        tuple(max(1, n) for n in cell),
+        segments=segments,
+        through_library=through_library,
+    )
+
+
+def _cells(
+    index: DatasetIndex,
+    cell: tuple[int, ...],
+    *,
+    table: ChunkTable | None = None,
+    pipeline: Pipeline | None = None,
+    segments: tuple[tuple[Segment, Fingerprint], ...] = (),
+    through_library: bool = False,
+    plane_order: tuple[int, ...] | None = None,
+) -> Cells:
+    grid = grid_shape(index.shape, cell)
+    return Cells(
+        index=index,
+        cell=cell,
+        grid=grid,
+        strides=grid_strides(grid),
+        decoded_nbytes=int(np.prod(cell, dtype=np.int64)) * index.file_dtype.itemsize,
+        uid=_uid(index),
+        table=table,
+        pipeline=pipeline,
+        segments=segments,
+        through_library=through_library,
+        plane_order=plane_order,
+    )
+
+
+def _plane_order(file_dtype: np.dtype) -> tuple[int, ...] | None:
+    """Return which byte plane is which byte of a native element; None if they are in order."""
+    if file_dtype.isnative:
+        return None
+    # byteswap turns the two halves of a complex number around one by one, as it must.
+    raw = np.arange(file_dtype.itemsize, dtype=np.uint8).view(file_dtype).byteswap()
+    return tuple(int(i) for i in raw.view(np.uint8))

@@ -1,0 +1,91 @@
+"""Threads that help a read along.
+
+The caller's thread does the work; helpers join it when they are free. So a read never waits for a
+thread to become free, a read inside a helper cannot block the pool, and a small read pays nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from hyperslab.engine.limits import available_cpus
+
+__all__ = ["run_together"]
+
+_MOST_HELPERS = max(32, 4 * available_cpus())
+
+_lock = threading.Lock()
+_executor: ThreadPoolExecutor | None = None
+
+
+def _helpers() -> ThreadPoolExecutor:
+    global _executor
+    if _executor is None:
+        with _lock:
+            if _executor is None:
+                _executor = ThreadPoolExecutor(_MOST_HELPERS, thread_name_prefix="hyperslab")
+    return _executor
+
+
+def run_together(work: Callable[[], None], n_threads: int, stop: threading.Event) -> None:
+    """Run `work` in the calling thread and in up to ``n_threads - 1`` helpers, until all are done.
+
+    Parameters
+    ----------
+    work
+        Draws its tasks from something shared and returns when none is left or `stop` is set.
+        Called once per thread.
+    n_threads
+        Threads in all.
+    stop
+        Set here as soon as one thread fails, so that the others come back early.
+
+    Raises
+    ------
+    BaseException
+        The first failure, once no thread touches the task any more.
+    """
+    if n_threads <= 1:
+        work()
+        return
+
+    def guarded() -> None:
+        try:
+            work()
+        except BaseException:
+            stop.set()
+            raise
+
+    executor = _helpers()
+    futures = [executor.submit(guarded) for _ in range(n_threads - 1)]
+    failure: BaseException | None = None
+    try:
+        guarded()
+    except BaseException as error:
+        failure = error
+    for future in futures:
+        # One that has not begun would find nothing left to do.
+        while not future.cancel():
+            try:
+                failure = failure or future.exception()
+                break
+            except KeyboardInterrupt as error:
+                # Helpers still write into the caller's memory: tell them, and go on waiting.
+                stop.set()
+                failure = error
+    if failure is not None:
+        raise failure
+
+
+def _after_fork() -> None:
+    """A child has none of its parent's threads: it makes its own when it needs them."""
+    global _lock, _executor
+    _lock = threading.Lock()
+    _executor = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

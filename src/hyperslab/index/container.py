@@ -1,0 +1,231 @@
+"""The index of one file: filled as datasets are touched, kept without any open handle."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any
+
+
+from hyperslab.errors import (
+    MissingFileError,
+    MissingObjectError,
+    MissingSourceError,
+    StaleIndexError,
+)
+from hyperslab.index.attributes import load_attributes
+from hyperslab.index.build import describe_dataset, load_chunk_table
+from hyperslab.index.records import Chunked, ChunkTable, DatasetIndex, Fingerprint, fingerprint
+from hyperslab.index.resolve import get_object
+from hyperslab.index.session import check_signature, session
+
+__all__ = ["FileIndex", "stale"]
+
+
+class FileIndex:
+    """What is known of one HDF5 file, and how to learn more.
+
+    Thread-safe. Pickles as its path: the copy learns the file anew, in the process it lands in.
+
+    Parameters
+    ----------
+    path
+        Of the file. Checked for an HDF5 signature, otherwise not read.
+
+    Attributes
+    ----------
+    path
+        Absolute.
+    fingerprint
+        The file's when this index began.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.path.abspath(os.fspath(path))
+        self._lock = threading.RLock()
+        self._begin()
+
+    def _begin(self) -> None:
+        check_signature(self.path)
+        self.fingerprint: Fingerprint = fingerprint(self.path)
+        self._datasets: dict[str, DatasetIndex] = {}
+        self._tables: dict[str, ChunkTable] = {}
+        self._attributes: dict[str, dict[str, Any]] = {}
+        self._members: dict[str, dict[str, str]] = {}
+        self._sources: dict[str, FileIndex] = {}
+        self._raw_files: dict[str, Fingerprint] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FileIndex, (self.path,)
+
+    def refresh(self) -> None:
+        """Forget everything learnt, so that it is read again from the file as it is now."""
+        with self._lock:
+            self._begin()
+
+    def check_fresh(self) -> None:
+        """Raise `StaleIndexError` if the file has changed since it was indexed. One `stat`."""
+        if fingerprint(self.path) != self.fingerprint:
+            raise stale(self.path)
+
+    def dataset(self, name: str) -> DatasetIndex:
+        """Return the facts of dataset `name`, indexing it if this is the first time.
+
+        Raises
+        ------
+        MissingObjectError, MissingSourceError, UnsupportedDtypeError, StaleIndexError
+        TypeError
+            `name` is a group.
+        """
+        found = self._datasets.get(name)
+        if found is None:
+            self.load([name])
+            found = self._datasets[name]
+        return found
+
+    def load(self, names: list[str], *, tables: bool = False) -> None:
+        """Index many datasets in one visit to the library; `tables` with their chunk tables."""
+        import h5py
+
+        with self._lock:
+            todo = [
+                n for n in names if n not in self._datasets or (tables and n not in self._tables)
+            ]
+            if not todo:
+                return
+            self.check_fresh()
+            with session(self.path) as h5:
+                for name in todo:
+                    item = get_object(h5, name)
+                    if not isinstance(item, h5py.Dataset):
+                        raise MissingObjectError(
+                            f"{self.path}: {name!r} is a {type(item).__name__.lower()}, not a "
+                            "dataset.",
+                            file=self.path,
+                            dataset=name,
+                        )
+                    index = self._datasets.get(name) or describe_dataset(item, name=name)
+                    if tables and isinstance(index.storage, Chunked):
+                        self._tables[name] = load_chunk_table(item, index)
+                    self._datasets[name] = index
+
+    def chunk_table(self, name: str) -> ChunkTable:
+        """Return the chunk table of chunked dataset `name`, reading it if need be."""
+        found = self._tables.get(name)
+        if found is None:
+            with self._lock:
+                if name not in self._tables:
+                    self.check_fresh()
+                    index = self.dataset(name)
+                    with session(self.path) as h5:
+                        self._tables[name] = load_chunk_table(get_object(h5, name), index)
+                found = self._tables[name]
+        return found
+
+    def kind(self, name: str) -> str:
+        """Return "dataset", "group" or "datatype": what `name` is, links followed."""
+        import h5py
+
+        if name in self._datasets:
+            return "dataset"
+        if name in self._members:
+            return "group"
+        with self._lock:
+            self.check_fresh()
+            with session(self.path) as h5:
+                item = get_object(h5, name)
+                if isinstance(item, h5py.Dataset):
+                    return "dataset"
+                if isinstance(item, h5py.Group):
+                    return "group"
+                return "datatype"
+
+    def members(self, name: str) -> dict[str, str]:
+        """Return the members of group `name`: each name with its kind.
+
+        Kinds are "dataset", "group", "datatype", and "broken" for a link that leads nowhere. In the
+        file's own order (by name, or by creation where the file tracks it).
+        """
+        import h5py
+
+        found = self._members.get(name)
+        if found is None:
+            with self._lock:
+                self.check_fresh()
+                with session(self.path) as h5:
+                    group = get_object(h5, name)
+                    if not isinstance(group, h5py.Group):
+                        raise MissingObjectError(
+                            f"{self.path}: {name!r} is a dataset, it has no members.",
+                            file=self.path,
+                            dataset=name,
+                        )
+                    found = {member: _kind(group, member) for member in group}
+                self._members[name] = found
+        return found
+
+    def attributes(self, name: str) -> dict[str, Any]:
+        """Return the decoded attributes of object `name`; see `load_attributes`."""
+        found = self._attributes.get(name)
+        if found is None:
+            with self._lock:
+                self.check_fresh()
+                with session(self.path) as h5:
+                    found = load_attributes(get_object(h5, name))
+                self._attributes[name] = found
+        return found
+
+    def source(self, path: str, user: DatasetIndex) -> FileIndex:
+        """Return the index of the file `path`, which virtual dataset `user` names; kept.
+
+        Raises
+        ------
+        MissingSourceError
+            It is not there.
+        """
+        if path == self.path:
+            return self
+        with self._lock:
+            if path not in self._sources:
+                try:
+                    self._sources[path] = FileIndex(path)
+                except MissingFileError:
+                    raise MissingSourceError(
+                        f"{self.path}: virtual dataset {user.name} needs {path}, which is not "
+                        "there. Put the file back, or set HDF5_VDS_PREFIX to its folder.",
+                        file=path,
+                        dataset=user.name,
+                    ) from None
+            return self._sources[path]
+
+    def fingerprint_of(self, path: str, user: DatasetIndex) -> Fingerprint:
+        """Return what `path`, which holds the raw bytes of `user`, looked like when first asked."""
+        if path == user.file:
+            return user.fingerprint
+        with self._lock:
+            if path not in self._raw_files:
+                self._raw_files[path] = fingerprint(path)
+            return self._raw_files[path]
+
+
+def _kind(group: Any, member: str) -> str:
+    import h5py
+
+    try:
+        kind = group.get(member, getclass=True)
+    except (KeyError, OSError, ValueError, RuntimeError):
+        return "broken"
+    if kind is h5py.Dataset:
+        return "dataset"
+    if kind is h5py.Group:
+        return "group"
+    return "datatype" if kind is h5py.Datatype else "broken"
+
+
+def stale(path: str) -> StaleIndexError:
+    """Return the error for a file that is no longer what was indexed."""
+    return StaleIndexError(
+        f"{path}: the file has changed since it was indexed, so the chunk offsets may be wrong. "
+        "Call refresh() on the File (or Image), or open it again.",
+        file=path,
+    )

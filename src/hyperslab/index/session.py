@@ -1,0 +1,102 @@
+"""One short visit to the HDF5 library: open without a lock, look, close.
+
+Nothing else in hyperslab opens a file through h5py for reading, so that no HDF5 handle outlives a
+call. `locking=False` keeps HDF5 from asking the file system for a lock: a file that a writer holds,
+or that lies on a read-only or lock-less mount, opens all the same.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from hyperslab.errors import MissingFileError, NotHDF5Error
+
+if TYPE_CHECKING:
+    import h5py
+
+__all__ = ["check_signature", "session"]
+
+_SIGNATURE = b"\x89HDF\r\n\x1a\n"
+
+# The HDF5 library serves one thread at a time anyway. Holding this lock across a fork means that
+# no child is born with the library, or a handle of ours, half way through a call.
+_visit = threading.RLock()
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_visit.acquire, after_in_parent=_visit.release, after_in_child=_visit.release
+    )
+
+
+def check_signature(path: str) -> None:
+    """Raise unless `path` is a regular file with an HDF5 signature.
+
+    The signature stands at byte 0, or at 512, 1024, 2048 ... after a user block (HDF5 file format
+    specification, section II.A). Reads 8 bytes at each; never opens the file through HDF5.
+
+    Raises
+    ------
+    MissingFileError, NotHDF5Error
+    """
+    if os.path.isdir(path):
+        raise MissingFileError(
+            f"{path}: is a folder, not an HDF5 file. Name a file inside it.", file=path
+        )
+    try:
+        with open(path, "rb", buffering=0) as stream:
+            size = os.fstat(stream.fileno()).st_size
+            offset = 0
+            while offset < size:
+                stream.seek(offset)
+                if stream.read(8) == _SIGNATURE:
+                    return
+                offset = offset * 2 or 512
+    except FileNotFoundError:
+        raise MissingFileError(
+            f"{path}: no such file. Check the path (the current folder is {os.getcwd()}).",
+            file=path,
+        ) from None
+    what = "is empty" if size == 0 else "has no HDF5 signature"
+    raise NotHDF5Error(
+        f"{path}: {what}, so it is not an HDF5 file (or its beginning is lost).", file=path
+    )
+
+
+@contextmanager
+def session(path: str) -> Iterator[h5py.File]:
+    """Open `path` through h5py for the length of a `with` block, read-only and without a lock.
+
+    One thread of the process at a time is inside; a fork waits for it to come out.
+
+    Raises
+    ------
+    MissingFileError, NotHDF5Error
+        With the HDF5 library's own reason in the message.
+    """
+    with _visit:
+        check_signature(path)
+        with _open(path) as handle:
+            yield handle
+
+
+def _open(path: str) -> h5py.File:
+    import h5py
+
+    # Where this process has the file open already, HDF5 insists on the same way of locking; then
+    # the lock, if any, is held already, and opening the file again takes no new one.
+    for locking in (False, "best-effort", True):
+        try:
+            return h5py.File(path, "r", locking=locking)
+        except OSError as error:
+            if "flag values don't match" not in str(error):
+                raise NotHDF5Error(
+                    f"{path}: the HDF5 library cannot open it: {error}. The file may be damaged "
+                    "or still being written.",
+                    file=path,
+                ) from error
+            reason = error
+    raise NotHDF5Error(f"{path}: the HDF5 library cannot open it: {reason}", file=path)

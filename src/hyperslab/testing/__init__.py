@@ -1,0 +1,23 @@
+"""File factories: small HDF5 files like those that people have, for tests, demos and benchmarks.
+
+Everything is written through h5py, from a seed, so that the same call gives the same pixels.
+Importing this package loads NumPy only; h5py is imported when a file is written.
+"""
+
+from __future__ import annotations
+
+from hyperslab.testing.cells import draw_cells
+from hyperslab.testing.cohort import make_cohort
+from hyperslab.testing.imaris import ImarisFacts, make_imaris
+from hyperslab.testing.phantom import draw_phantom
+from hyperslab.testing.stack import StackFacts, make_stack
+
+__all__ = [
+    "ImarisFacts",
+    "StackFacts",
+    "draw_cells",
+    "draw_phantom",
+    "make_cohort",
+    "make_imaris",
+    "make_stack",
+]

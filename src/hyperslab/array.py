@@ -64,9 +64,7 @@ class View:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         return _as_array(self.read(), dtype, copy)
 
-    def read(
-        self, *, out: NDArray[Any] | None = None, threads: int | None = None
-    ) -> NDArray[Any]:
+    def read(self, *, out: NDArray[Any] | None = None, threads: int | None = None) -> NDArray[Any]:
         """Read the view; as `Array.read` without a selection."""
         return self._base._read(self._selection, out, threads)
 
@@ -140,8 +138,8 @@ class Readable:
     def __getitem__(self, index: Any) -> Any:
         """Read a part: the result is a new array, or a NumPy scalar where NumPy gives one.
 
-        All of NumPy's rules hold: integers, slices with any step, ellipsis, new axes, boolean masks,
-        integer arrays and lists, unsorted and repeated; several of them together pair up.
+        All of NumPy's rules hold: integers, slices with any step, ellipsis, new axes, boolean
+        masks, integer arrays and lists, unsorted and repeated; several together pair up.
 
         Raises
         ------
@@ -368,9 +366,7 @@ def read_many(
     return out if isinstance(out, np.ndarray) else places
 
 
-def _room(
-    arrays: list[Readable], selections: list[Selection]
-) -> NDArray[Any] | list[NDArray[Any]]:
+def _room(arrays: list[Readable], selections: list[Selection]) -> NDArray[Any] | list[NDArray[Any]]:
     """Return new memory: one array where all results are alike."""
     kinds = {(s.shape, a.dtype) for a, s in zip(arrays, selections, strict=True)}
     if len(kinds) == 1:
@@ -412,4 +408,3 @@ def _length(shape: tuple[int, ...]) -> int:
 
 def _shape(shape: tuple[int, ...]) -> str:
     return "(" + ", ".join(map(str, shape)) + (",)" if len(shape) == 1 else ")")
-

@@ -9,10 +9,10 @@ of the whole selection are the product of the groups' pieces.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hyperslab.selection import Points, Range, Selection
 
@@ -32,9 +32,9 @@ def grid_strides(grid: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(strides)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)  # not frozen: that would double the cost of making one
 class Pieces:
-    """One axis group, cut along the chunk grid.
+    """One axis group, cut along the chunk grid. Never changed once made: ranges share theirs.
 
     Attributes
     ----------
@@ -45,7 +45,7 @@ class Pieces:
     tables
         True if the indices are integer tables, which all have the same length within a piece.
     number
-        int64, per piece: its share of the linear chunk number (coordinate times grid stride).
+        Per piece: its share of the linear chunk number (coordinate times grid stride).
     src
         Per piece: one index (int, slice or table) per entry of `axes`, relative to the chunk.
     dst
@@ -57,7 +57,7 @@ class Pieces:
     axes: tuple[int, ...]
     out: tuple[int, ...]
     tables: bool
-    number: NDArray[np.int64]
+    number: list[int]
     src: list[tuple[Any, ...]]
     dst: list[tuple[Any, ...]]
     whole: list[bool]
@@ -93,13 +93,16 @@ def cut(
             coordinate, inside = divmod(entry, chunk)
             groups.append(
                 Pieces(
-                    (axis,), (), False,
-                    np.array([coordinate * stride], np.int64),
-                    [(inside,)], [()], [shape[axis] == 1],
+                    (axis,), (), False, [coordinate * stride],
+                    [(inside,)], _NOWHERE, [shape[axis] == 1],
                 )
             )  # fmt: skip
         elif isinstance(entry, Range):
-            groups.append(_cut_range(axis, entry, shape[axis], chunk, stride))
+            groups.append(
+                _cut_range(
+                    axis, entry.start, entry.step, entry.size, entry.out, shape[axis], chunk, stride
+                )
+            )
         else:
             tied.append((axis, entry))
     while tied:
@@ -120,8 +123,14 @@ def cut(
     return groups
 
 
-def _cut_range(axis: int, entry: Range, extent: int, chunk: int, stride: int) -> Pieces:
-    start, step, size = entry.start, entry.step, entry.size
+_NOWHERE: list[tuple[Any, ...]] = [()]
+
+
+# Most reads take most axes whole, again and again.
+@lru_cache(maxsize=512)
+def _cut_range(
+    axis: int, start: int, step: int, size: int, out: int, extent: int, chunk: int, stride: int
+) -> Pieces:
     numbers: list[int] = []
     src: list[tuple[Any, ...]] = []
     dst: list[tuple[Any, ...]] = []
@@ -137,7 +146,7 @@ def _cut_range(axis: int, entry: Range, extent: int, chunk: int, stride: int) ->
         dst.append((slice(done, done + n),))
         whole.append(n == end - coordinate * chunk)
         done += n
-    return Pieces((axis,), (entry.out,), False, np.array(numbers, np.int64), src, dst, whole)
+    return Pieces((axis,), (out,), False, numbers, src, dst, whole)
 
 
 def _cut_tables(
@@ -163,8 +172,6 @@ def _cut_tables(
     stops = np.append(starts[1:], number.size)
     inside = [c[order] % chunks[axis] for axis, c in zip(axes, columns, strict=True)]
     places = np.unravel_index(order, extents)
-    src = [
-        tuple(column[a:b] for column in inside) for a, b in zip(starts, stops, strict=True)
-    ]
+    src = [tuple(column[a:b] for column in inside) for a, b in zip(starts, stops, strict=True)]
     dst = [tuple(place[a:b] for place in places) for a, b in zip(starts, stops, strict=True)]
-    return Pieces(axes, out, True, number[starts], src, dst, [False] * len(src))
+    return Pieces(axes, out, True, number[starts].tolist(), src, dst, [False] * len(src))

@@ -378,4 +378,3 @@ def _compose_points(outer: Points, inner: Selection) -> Axis:
     if found.ndim == 0:
         return int(found) if not out else Points(found.reshape((1,) * len(out)), out)
     return Points(found, out)
-

@@ -562,6 +562,45 @@ def test_no_timestamps(tmp_path: Path) -> None:
     assert described(facts.path).timestamps is None
 
 
+ODD: dict[str, Any] = {
+    "text": "nonsense",
+    "no text": "",
+    "not UTF-8": np.bytes_(b"\xff\xfe\x00\x80"),
+    "one-byte strings": np.frombuffer(b"\0\0\0", dtype="S1"),
+    "strings": np.array(["a", "b"], dtype=object),
+    "no number": np.nan,
+    "infinite": np.array([np.inf, -np.inf]),
+    "huge": np.array([2**64 - 1], dtype="u8"),
+    "negative": np.array([-1], dtype="i8"),
+    "zero": 0,
+    "many": np.arange(5000),
+    "none": np.zeros(0),
+    "no value": h5py.Empty("S1"),
+    "compound": np.zeros(2, dtype=[("a", "i4"), ("b", "f8")]),
+    "complex": 1 + 2j,
+    "truth": True,
+    "huge exponent": "1e999999999",
+    "tiny": "1e-999999999",
+}
+
+
+@pytest.mark.filterwarnings("ignore::hyperslab.errors.MetadataWarning")
+@pytest.mark.parametrize("value", ODD.values(), ids=ODD)
+def test_no_value_of_any_item_raises(edited: Callable[..., str], value: Any) -> None:
+    def edit(h5: h5py.File) -> None:
+        items = [h5]
+        h5.visititems(lambda _, item: items.append(item))
+        for item in items:
+            for name in list(item.attrs):
+                item.attrs[name] = value
+
+    spec = described(edited(edit))
+    assert spec.levels[0].shape[:2] == (2, 2)
+    assert len(spec.channels) == 2
+    assert np.isfinite([spec.scale, spec.origin, spec.translation]).all()
+    assert min(spec.scale) > 0
+
+
 # --- what is not an Imaris image -----------------------------------------------------------------
 
 

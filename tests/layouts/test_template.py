@@ -151,7 +151,7 @@ def test_a_field_may_come_back(tmp_path: Path) -> None:
 
 
 def test_two_names_for_one_number(tmp_path: Path) -> None:
-    with pytest.raises(LayoutError, match="/t01 .*same numbers"):
+    with pytest.raises(LayoutError, match=r"/t01 .*same numbers"):
         described(written(tmp_path, ["t1", "t01"]), "t{t}")
 
 
@@ -170,7 +170,7 @@ def test_datasets_that_differ(tmp_path: Path, shape: tuple[int, ...], dtype: str
     path = written(tmp_path, ["t0", "t1"])
     with h5py.File(path, "r+") as h5:
         h5.create_dataset("t2", shape=shape, dtype=dtype)
-    with pytest.raises(LayoutError, match="/t0 is .*/t2 is ") as caught:
+    with pytest.raises(LayoutError, match=r"/t0 is .*/t2 is ") as caught:
         described(path, "t{t}")
     assert caught.value.dataset == "/t2"
 

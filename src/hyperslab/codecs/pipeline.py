@@ -103,9 +103,7 @@ class Pipeline:
                 nbytes = None
         return _Recipe(tuple(reversed(stages)), planes)
 
-    def decode(
-        self, data: Buffer, filter_mask: int, out: NDArray[np.uint8]
-    ) -> tuple[Buffer, bool]:
+    def decode(self, data: Buffer, filter_mask: int, out: NDArray[np.uint8]) -> tuple[Buffer, bool]:
         """Decode one chunk.
 
         Parameters
@@ -141,7 +139,5 @@ class Pipeline:
                 raise type(error)(f"{stage.name}: {error}") from error
         nbytes = memoryview(buffer).nbytes
         if nbytes != self._decoded_nbytes:
-            raise CodecError(
-                f"{nbytes} bytes came out, where a chunk takes {self._decoded_nbytes}"
-            )
+            raise CodecError(f"{nbytes} bytes came out, where a chunk takes {self._decoded_nbytes}")
         return buffer, recipe.planes

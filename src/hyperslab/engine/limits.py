@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from functools import cache
 
-__all__ = ["Limits", "available_cpus", "configure", "limits"]
+__all__ = ["Limits", "available_cpus", "available_nbytes", "configure", "limits"]
 
 _MEBI = 1 << 20
 
@@ -28,6 +28,22 @@ def available_cpus() -> int:
     return n
 
 
+@cache
+def available_nbytes() -> int:
+    """Return how much memory this process may use, bytes: the machine's, or a cgroup's if less."""
+    total = 8 << 30  # where nothing tells
+    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    try:
+        with open("/sys/fs/cgroup/memory.max", encoding="ascii") as stream:
+            text = stream.read().strip()
+        if text != "max":
+            total = min(total, int(text))
+    except (OSError, ValueError):
+        pass  # no cgroup v2, or not Linux: the machine's memory stands
+    return total
+
+
 @dataclass(slots=True)
 class Limits:
     """Attributes: `threads` a read may use; `cache_nbytes` of decoded chunks; `open_files`."""
@@ -47,14 +63,19 @@ def _open_files() -> int:
     return 64 if soft == resource.RLIM_INFINITY else max(4, min(64, soft // 4))
 
 
-def _number(variable: str, default: int) -> int:
+def _number(variable: str, default: int, least: int = 0) -> int:
     text = os.environ.get(variable, "")
-    return int(text) if text.isdecimal() and int(text) else default
+    return int(text) if text.isdecimal() and int(text) >= least else default
+
+
+def _cache_mebi() -> int:
+    """A twentieth of the memory that this process may use, between 256 MiB and 1 GiB."""
+    return min(1024, max(256, available_nbytes() // 20 // _MEBI))
 
 
 limits = Limits(
-    threads=_number("HYPERSLAB_THREADS", available_cpus()),
-    cache_nbytes=_number("HYPERSLAB_CACHE_MB", 256) * _MEBI,
+    threads=_number("HYPERSLAB_THREADS", available_cpus(), least=1),
+    cache_nbytes=_number("HYPERSLAB_CACHE_MB", _cache_mebi()) * _MEBI,
     open_files=_open_files(),
 )
 
@@ -68,8 +89,8 @@ def configure(*, threads: int | None = None, cache_nbytes: int | None = None) ->
         Threads that one read may use, the caller's included; default: the available CPUs, or the
         environment variable HYPERSLAB_THREADS.
     cache_nbytes
-        Budget of the decoded-chunk cache, bytes; 0 turns it off. Default: 256 MiB, or
-        HYPERSLAB_CACHE_MB mebibytes.
+        Budget of the decoded-chunk cache, bytes; 0 turns it off. Default: a twentieth of the
+        memory, between 256 MiB and 1 GiB, or HYPERSLAB_CACHE_MB mebibytes.
 
     Raises
     ------

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from hyperslab.codecs.pipeline import Pipeline, is_native
 from hyperslab.errors import PerformanceWarning
 from hyperslab.grid import grid_shape, grid_strides
+from hyperslab.index.build import decoded_chunk_nbytes
 from hyperslab.index.container import FileIndex
 from hyperslab.index.library import require_filters
 from hyperslab.index.records import (
@@ -68,6 +69,8 @@ class Cells:
         True if cells come from the HDF5 library.
     plane_order
         Order in which the byte planes of a shuffled cell make up a native element.
+    raw
+        True if the stored bytes are the elements themselves, in native byte order.
     """
 
     index: DatasetIndex
@@ -81,6 +84,7 @@ class Cells:
     segments: tuple[tuple[Segment, Fingerprint], ...] = ()
     through_library: bool = False
     plane_order: tuple[int, ...] | None = None
+    raw: bool = False
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -199,7 +203,8 @@ def node_of(container: FileIndex, name: str) -> Node:
 
     Raises
     ------
-    MissingObjectError, MissingSourceError, UnsupportedDtypeError, MissingCodecError, StaleIndexError
+    MissingObjectError, MissingSourceError, UnsupportedDtypeError, MissingCodecError
+    StaleIndexError
 
     Warns
     -----
@@ -265,13 +270,16 @@ def _library_cells(index: DatasetIndex, reason: str) -> Cells:
 
 
 def _chunk_cells(index: DatasetIndex, storage: Chunked, table: ChunkTable) -> Cells:
-    itemsize = index.file_dtype.itemsize
-    nbytes = int(np.prod(storage.chunks, dtype=np.int64)) * itemsize
+    pipeline = Pipeline(
+        index.filters,
+        itemsize=index.file_dtype.itemsize,
+        decoded_nbytes=decoded_chunk_nbytes(index),
+    )
     return _cells(
         index,
         storage.chunks,
         table=table,
-        pipeline=Pipeline(index.filters, itemsize=itemsize, decoded_nbytes=nbytes),
+        pipeline=pipeline,
         plane_order=_plane_order(index.file_dtype),
     )
 
@@ -282,7 +290,7 @@ def _row_cells(
     segments: tuple[tuple[Segment, Fingerprint], ...] = (),
     through_library: bool = False,
 ) -> Cells:
-    """Cut a dataset without chunks into runs of about a mebibyte, each contiguous in the dataset."""
+    """Cut a dataset without chunks into contiguous runs of about a mebibyte."""
     cell = list(index.shape)
     nbytes = index.dtype.itemsize
     for axis in range(len(cell) - 1, -1, -1):
@@ -322,6 +330,7 @@ def _cells(
         segments=segments,
         through_library=through_library,
         plane_order=plane_order,
+        raw=table is not None and not index.filters and index.file_dtype.isnative,
     )
 
 

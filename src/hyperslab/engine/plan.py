@@ -1,7 +1,7 @@
 """From requests to a `ReadPlan`: which bytes to fetch, and where their elements go.
 
-Planning touches no data. Chunks are columns of NumPy arrays, sorted by file and byte offset; a chunk
-that several requests of a batch need appears once, with several placements.
+Planning touches no data. Chunks are columns of NumPy arrays, sorted by file and byte offset; a
+chunk that several requests of a batch need appears once, with several placements.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from hyperslab.engine.node import Cells, Flat, Grid, Mosaic, Node
 from hyperslab.errors import DamagedFileError
 from hyperslab.grid import Pieces, cut, grid_strides
-from hyperslab.index.records import Fingerprint, Mapping
+from hyperslab.index.build import bad_entries
+from hyperslab.index.records import ChunkTable, Fingerprint, Mapping
 from hyperslab.selection import Axis, Points, Range, Selection
 
 __all__ = ["Mapped", "ReadPlan", "Run", "Scatter", "Target", "plan_read"]
@@ -29,9 +30,12 @@ _RUN_NBYTES = 16 << 10  # shorter contiguous runs are copied from a map, not fet
 _PART_NBYTES = 1 << 20  # what is not in cells is cut into parts of this size, for the threads
 _MOST_NESTED = 16  # virtual datasets of virtual datasets
 _ALL_SKIPPED = 0xFFFFFFFF
+_NONE = np.zeros(0, np.int64)
+_ZERO = np.zeros(1, np.int64)
+_NEVER = np.zeros(0, np.bool_)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Target:
     """One request for elements of a node that comes in cells.
 
@@ -45,8 +49,6 @@ class Target:
         The axis groups of the selection, cut along the grid of cells.
     gather
         True if any group has index tables; else all are slices and integers, in axis order.
-    raw
-        True if the stored bytes are the elements themselves, in native order.
     file
         Number of the node's file among the plan's.
     """
@@ -55,7 +57,6 @@ class Target:
     dest: Array
     groups: list[Pieces]
     gather: bool
-    raw: bool
     file: int
 
 
@@ -156,15 +157,15 @@ class ReadPlan:
 
     files: list[tuple[str, Fingerprint]] = field(default_factory=list)
     targets: list[Target] = field(default_factory=list)
-    target: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
-    piece: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
-    first: NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, np.int64))
-    number: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
-    byte_offset: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
-    nbytes: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
-    filter_mask: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
-    keep: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
-    batch: NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, np.int64))
+    target: NDArray[np.int64] = _NONE
+    piece: NDArray[np.int64] = _NONE
+    first: NDArray[np.int64] = _ZERO
+    number: NDArray[np.int64] = _NONE
+    byte_offset: NDArray[np.int64] = _NONE
+    nbytes: NDArray[np.int64] = _NONE
+    filter_mask: NDArray[np.int64] = _NONE
+    keep: NDArray[np.bool_] = _NEVER
+    batch: NDArray[np.int64] = _ZERO
     fills: list[tuple[Array, Array]] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
     mapped: list[Mapped] = field(default_factory=list)
@@ -182,7 +183,7 @@ class ReadPlan:
         return sum(
             self.targets[t].node.decoded_nbytes
             for t in self.target[self.first[:-1]].tolist()
-            if not self.targets[t].raw
+            if not self.targets[t].node.raw
         )
 
 
@@ -193,6 +194,7 @@ class _Builder:
         self.plan = ReadPlan()
         self.file_numbers: dict[str, int] = {}
         self.columns: list[tuple[NDArray[Any], ...]] = []
+        self.cells: list[tuple[int, ...]] = []  # rows of the same columns
         self.depth = 0
 
     def file(self, path: str, expected: Fingerprint) -> int:
@@ -262,7 +264,7 @@ def _canonical(selection: Selection, dest: Array) -> tuple[Selection, Array]:
     if len(used) == dest.ndim and not backward:
         return selection, dest
     if backward:
-        dest = np.flip(dest, backward)
+        dest = np.flip(dest, tuple(backward))
     kept = sorted(used)
     dest = dest[(*(slice(None) if axis in used else 0 for axis in range(dest.ndim)), ...)]
     at = {axis: i for i, axis in enumerate(kept)}
@@ -285,14 +287,29 @@ def _canonical(selection: Selection, dest: Array) -> tuple[Selection, Array]:
 def _add_cells(builder: _Builder, node: Cells, selection: Selection, dest: Array) -> None:
     plan = builder.plan
     groups = cut(selection, node.shape, node.cell, node.strides)
-    number = np.zeros((), np.int64)
-    whole = np.ones((), np.bool_)
+    index = node.index
+    target = Target(
+        node=node,
+        dest=dest.view(np.uint8) if dest.dtype == np.bool_ and not node.through_library else dest,
+        groups=groups,
+        gather=any(group.tables for group in groups),
+        file=builder.file(index.file, index.fingerprint),
+    )
+    t = len(plan.targets)
+    plan.targets.append(target)
+    for segment, expected in node.segments:
+        builder.file(segment.file, expected)
+    table = node.table
+    if all(len(group.src) == 1 for group in groups) and table is not None and table.sound:
+        _add_cell(builder, target, t, table)
+        return
+    number: NDArray[np.int64] = np.zeros((), np.int64)
+    whole: NDArray[np.bool_] = np.ones((), np.bool_)
     for group in groups:
-        number = np.add.outer(number, group.number)
+        number = np.add.outer(number, np.array(group.number, np.int64))
         whole = np.logical_and.outer(whole, group.whole)
     number, whole = number.reshape(-1), whole.reshape(-1)
     piece = np.arange(number.size)
-    table = node.table
     if table is None:
         offset = number * node.decoded_nbytes
         nbytes = np.full(number.size, node.decoded_nbytes)
@@ -304,37 +321,36 @@ def _add_cells(builder: _Builder, node: Cells, selection: Selection, dest: Array
             n_missing = row.size - int(np.count_nonzero(there))
             if n_missing:
                 plan.n_filled += n_missing
-                plan.fills.append((dest, node.index.fill))
-                if n_missing == row.size:
-                    return
+                plan.fills.append((dest, index.fill))
                 row, number, piece = row[there], number[there], piece[there]
                 whole = whole[there]
         offset, nbytes = table.byte_offset[row], table.nbytes[row]
         mask = table.filter_mask[row].astype(np.int64)
         if table.unfiltered_edges:
             mask[_partial(node, number)] = _ALL_SKIPPED
-        _check_inside(node, number, offset, nbytes)
-    index = node.index
-    target = Target(
-        node=node,
-        dest=dest.view(np.uint8) if dest.dtype == np.bool_ and not node.through_library else dest,
-        groups=groups,
-        gather=any(group.tables for group in groups),
-        raw=node.table is not None and not index.filters and index.file_dtype.isnative,
-        file=builder.file(index.file, index.fingerprint),
-    )
-    for segment, expected in node.segments:
-        builder.file(segment.file, expected)
-    if target.raw and (nbytes != node.decoded_nbytes).any():
-        bad = int(np.flatnonzero(nbytes != node.decoded_nbytes)[0])
-        raise _damaged(
-            node, int(number[bad]), int(offset[bad]),
-            f"{int(nbytes[bad])} bytes are stored, where an unfiltered chunk takes "
-            f"{node.decoded_nbytes}",
-        )  # fmt: skip
-    t = len(plan.targets)
-    plan.targets.append(target)
+        if not table.sound:
+            _check(node, number, offset, nbytes)
     builder.columns.append((np.full(number.size, t), piece, number, offset, nbytes, mask, whole))
+
+
+def _add_cell(builder: _Builder, target: Target, t: int, table: ChunkTable) -> None:
+    """Add a request that meets one cell only: the same as above, without the arrays."""
+    node = target.node
+    number = sum([group.number[0] for group in target.groups])
+    row = number
+    if table.number is not None:
+        row = int(table.rows(np.array([number]))[0])
+        if row < 0:
+            builder.plan.n_filled += 1
+            builder.plan.fills.append((target.dest, node.index.fill))
+            return
+    mask = int(table.filter_mask[row])
+    if table.unfiltered_edges and _partial(node, np.array([number]))[0]:
+        mask = _ALL_SKIPPED
+    whole = all(group.whole[0] for group in target.groups)
+    builder.cells.append(
+        (t, 0, number, int(table.byte_offset[row]), int(table.nbytes[row]), mask, whole)
+    )
 
 
 def _partial(node: Cells, number: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -346,19 +362,23 @@ def _partial(node: Cells, number: NDArray[np.int64]) -> NDArray[np.bool_]:
     return partial
 
 
-def _check_inside(
+def _check(
     node: Cells, number: NDArray[np.int64], offset: NDArray[np.int64], nbytes: NDArray[np.int64]
 ) -> None:
-    size = node.index.fingerprint.nbytes
-    # Written so that it cannot overflow, whatever a damaged index says.
-    bad = (offset < 0) | (nbytes <= 0) | (nbytes > size) | (offset > size - nbytes)
+    bad = bad_entries(node.index, offset, nbytes)
     if bad.any():
         i = int(np.flatnonzero(bad)[0])
-        raise _damaged(
-            node, int(number[i]), int(offset[i]),
-            f"its {int(nbytes[i])} bytes would lie outside the file, which has {size}; the file "
-            "is truncated or damaged",
-        )  # fmt: skip
+        size, found = node.index.fingerprint.nbytes, int(nbytes[i])
+        if found == node.decoded_nbytes or node.index.filters:
+            reason = (
+                f"its {found} bytes would lie outside the file, which has {size}; the file is "
+                "truncated or damaged"
+            )
+        else:
+            reason = (
+                f"{found} bytes are stored, where an unfiltered chunk takes {node.decoded_nbytes}"
+            )
+        raise _damaged(node, int(number[i]), int(offset[i]), reason)
 
 
 def _damaged(node: Cells, number: int, byte_offset: int, reason: str) -> DamagedFileError:
@@ -376,9 +396,12 @@ def _damaged(node: Cells, number: int, byte_offset: int, reason: str) -> Damaged
 def _finish(builder: _Builder) -> None:
     """Sort the placements by where their bytes lie, merge equal cells, and cut batches."""
     plan = builder.plan
+    if builder.cells:
+        rows = np.array(builder.cells, np.int64)
+        builder.columns.append((*rows.T[:-1], rows[:, -1].astype(np.bool_)))
     if not builder.columns:
         return
-    if len(builder.columns) == 1:
+    if len(builder.columns) == 1 and not builder.cells:
         target, piece, number, offset, nbytes, mask, whole = builder.columns[0]
         file = uid = np.zeros(number.size, np.int64)
     else:
@@ -502,8 +525,9 @@ def _runs(
         for i, (entry, stride) in zip(position, ranges, strict=True):
             offset += i * entry.step * stride
         flat = part.reshape(-1)
-        for i in range(0, flat.size, part_size):
-            found.append((offset + i * itemsize, flat[i : i + part_size]))
+        found.extend(
+            (offset + i * itemsize, flat[i : i + part_size]) for i in range(0, flat.size, part_size)
+        )
     return found
 
 
@@ -614,7 +638,7 @@ def _add_grid(builder: _Builder, node: Grid, selection: Selection, dest: Array) 
         number = 0
         parts: list[_Part] = []
         for group, i in zip(groups, position, strict=True):
-            number += int(group.number[i])
+            number += group.number[i]
             src = [
                 (axis - n, index)
                 for axis, index in zip(group.axes, group.src[i], strict=True)
@@ -686,9 +710,7 @@ def _bounds(groups: list[Pieces], ndim: int) -> tuple[NDArray[np.int64], NDArray
     return low, high
 
 
-def _intersect(
-    group: Pieces, mapping: Mapping, limit: tuple[int, ...] | None
-) -> _Part | None:
+def _intersect(group: Pieces, mapping: Mapping, limit: tuple[int, ...] | None) -> _Part | None:
     """Return the part of an axis group that `mapping` supplies, as indices of its source.
 
     `limit` is the shape of the source, where that may be smaller than the mapping.

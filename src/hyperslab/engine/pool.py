@@ -64,7 +64,7 @@ def run_together(work: Callable[[], None], n_threads: int, stop: threading.Event
     failure: BaseException | None = None
     try:
         guarded()
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001 - raised below, once all threads are back
         failure = error
     for future in futures:
         # One that has not begun would find nothing left to do.

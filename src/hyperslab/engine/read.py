@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import threading
 import time
@@ -21,7 +20,7 @@ from hyperslab.engine.plan import Mapped, ReadPlan, Run, Target, plan_read
 from hyperslab.engine.pool import run_together
 from hyperslab.engine.source import OpenFile, acquire, release
 from hyperslab.engine.stats import ReadStats, remember
-from hyperslab.errors import ChecksumError, ChunkDecodeError, StaleIndexError
+from hyperslab.errors import ChecksumError, ChunkDecodeError
 from hyperslab.index.container import stale
 from hyperslab.index.library import read_cell
 from hyperslab.index.records import fingerprint
@@ -39,9 +38,7 @@ _WORTH_A_THREAD_S = 200e-6
 _MOST_SCRATCH_NBYTES = 64 << 20
 
 
-def read(
-    requests: list[tuple[Node, Selection, Array]], *, threads: int | None = None
-) -> ReadStats:
+def read(requests: list[tuple[Node, Selection, Array]], *, threads: int | None = None) -> ReadStats:
     """Plan and carry out `requests`; see `plan_read` and `execute`."""
     start = time.perf_counter()
     stats = execute(plan_read(requests), threads=threads)
@@ -83,10 +80,7 @@ def execute(plan: ReadPlan, *, threads: int | None = None) -> ReadStats:
         dest[...] = fill
     job = _Job(plan)
     n_threads = _worth(plan, job.n_tasks, threads or limits.threads)
-    try:
-        run_together(job.work, n_threads, job.stop)
-    finally:
-        job.close()
+    run_together(job.work, n_threads, job.stop)
     for scatter in plan.scatters:
         scatter.dest[scatter.index] = scatter.source
     _check_files(plan)
@@ -155,6 +149,7 @@ class _Job:
         self._offset = plan.byte_offset.tolist()
         self._nbytes = plan.nbytes.tolist()
         self._mask = plan.filter_mask.tolist()
+        self._whole = (~plan.keep).tolist()
         self._keep = plan.keep.tolist() if limits.cache_nbytes else [False] * plan.n_cells
         self._batch = plan.batch.tolist()
         self._tasks: list[Callable[[ReadStats], None]] = []
@@ -166,9 +161,6 @@ class _Job:
         self.n_batches = len(self._batch) - 1
         self.n_tasks = self.n_batches + len(self._tasks)
         self._next = itertools.count()
-        self._visits = contextlib.ExitStack()
-        self._datasets: dict[tuple[str, str], Any] = {}
-        self._visit_lock = threading.Lock()
 
     # -- shared by threads
 
@@ -197,10 +189,6 @@ class _Job:
             with self._lock:
                 self.stats.add(mine)
 
-    def close(self) -> None:
-        self._datasets.clear()
-        self._visits.close()
-
     def open(self, number: int) -> OpenFile:
         path, expected = self.plan.files[number]
         return acquire(path, expected)
@@ -217,21 +205,16 @@ class _Job:
         try:
             for cell in range(a, b):
                 node = targets[target[first[cell]]].node
-                if not limits.cache_nbytes or targets[target[first[cell]]].raw:
+                if not limits.cache_nbytes or node.raw:
                     todo.append(cell)
                     continue
-                key = (node.uid, self._number[cell])
-                if not self._keep[cell]:
-                    found: cache.Cached | cache.Pending | None = cache.peek(key)
-                else:
-                    found = cache.claim(key)
-                    if found is None:
-                        claimed.add(cell)
+                found = cache.claim((node.uid, self._number[cell]), decode=self._keep[cell])
                 if found is None:
+                    if self._keep[cell]:
+                        claimed.add(cell)
                     todo.append(cell)
                 elif isinstance(found, cache.Cached):
-                    mine.chunks_cached += 1
-                    self._place(cell, found.buffer, found.planes)
+                    self._take(cell, found, mine)
                 else:
                     waiting.append((cell, found))
             if todo:
@@ -246,10 +229,37 @@ class _Job:
         """Wait for a cell that another thread has claimed; decode it here if that failed."""
         pending.done.wait()
         if pending.result is not None:
-            mine.chunks_cached += 1
-            self._place(cell, pending.result.buffer, pending.result.planes)
+            self._take(cell, pending.result, mine)
         else:
             self._fetch([cell], set(), mine)
+
+    def _take(self, cell: int, chunk: cache.Cached, mine: ReadStats) -> None:
+        mine.chunks_cached += 1
+        try:
+            self._place(cell, chunk.buffer, chunk.planes)
+        finally:
+            cache.done_with(chunk)
+
+    def _hand_over(
+        self,
+        cell: int,
+        node: Cells,
+        out: NDArray[np.uint8],
+        planes: bool,
+        claimed: set[int],
+    ) -> None:
+        """Place a cell that was decoded here; let others have it, if it was claimed for that."""
+        if cell not in claimed:
+            self._place(cell, out, planes)
+            return
+        chunk = cache.Cached(out, planes)
+        chunk.users = 1
+        cache.publish((node.uid, self._number[cell]), chunk)
+        claimed.discard(cell)
+        try:
+            self._place(cell, out, planes)
+        finally:
+            cache.done_with(chunk)
 
     def _fetch(self, cells: list[int], claimed: set[int], mine: ReadStats) -> None:
         """Fetch `cells` of one batch with as few calls as possible, then decode and place each."""
@@ -265,7 +275,7 @@ class _Job:
             return
         file = self.open(target.file)
         try:
-            if target.raw:
+            if node.raw:
                 self._fetch_raw(cells, file, mine)
                 return
             start = 0
@@ -300,9 +310,10 @@ class _Job:
         keep = cell in claimed
         direct = None
         if keep:
-            out = np.empty(node.decoded_nbytes, np.uint8)
+            out = cache.room(node.decoded_nbytes)
         else:
-            direct = self._direct(cell, placement, target, pipeline.recipe(mask).planes)
+            if self._whole[cell]:
+                direct = self._direct(cell, placement, target, pipeline.recipe(mask).planes)
             out = _scratch.cell(node.decoded_nbytes) if direct is None else direct
         try:
             buffer, planes = pipeline.decode(stored, mask, out)
@@ -316,12 +327,8 @@ class _Job:
                 out[...] = given  # `buffer` may lie in this thread's scratch memory
             else:
                 out = given
-        if direct is not None:
-            return
-        if keep:
-            cache.publish((node.uid, self._number[cell]), cache.Cached(out, planes))
-            claimed.discard(cell)
-        self._place(cell, out, planes)
+        if direct is None:
+            self._hand_over(cell, node, out, planes, claimed)
 
     def _direct(
         self, cell: int, placement: int, target: Target, planes: bool
@@ -340,7 +347,9 @@ class _Job:
         for group, i in zip(target.groups, position, strict=True):
             if not group.whole[i]:
                 return None
-        dst = tuple(index for g, i in zip(target.groups, position, strict=True) for index in g.dst[i])
+        dst = tuple(
+            index for g, i in zip(target.groups, position, strict=True) for index in g.dst[i]
+        )
         part = target.dest[(*dst, ...)]
         size = part.nbytes
         if size != node.decoded_nbytes or not part.flags.c_contiguous:
@@ -393,9 +402,7 @@ class _Job:
             mine.preads += file.read_into(pending, begin, end - begin)
             mine.bytes_read += end - begin
 
-    def _from_segments(
-        self, cell: int, node: Cells, claimed: set[int], mine: ReadStats
-    ) -> None:
+    def _from_segments(self, cell: int, node: Cells, claimed: set[int], mine: ReadStats) -> None:
         """Put a run of rows together from the raw files that hold its bytes."""
         begin = self._number[cell] * node.decoded_nbytes
         total = sum(segment.nbytes for segment, _ in node.segments)
@@ -414,31 +421,22 @@ class _Job:
                 finally:
                     release(file)
             at += segment.nbytes
-        self._hand_over(cell, node, out, claimed, mine)
+        mine.chunks_decoded += 1
+        mine.bytes_decoded += out.nbytes
+        self._hand_over(cell, node, out, False, claimed)
 
     def _from_library(self, cell: int, node: Cells, claimed: set[int], mine: ReadStats) -> None:
         """Let the HDF5 library read the cell; it serves one thread at a time anyway."""
         origin = tuple(
             int(i) * n
-            for i, n in zip(
-                np.unravel_index(self._number[cell], node.grid), node.cell, strict=True
-            )
+            for i, n in zip(np.unravel_index(self._number[cell], node.grid), node.cell, strict=True)
         )
-        with self._visit_lock:
-            with session(node.index.file) as h5:
-                elements = read_cell(h5[node.index.name], node.index, origin, node.cell)
+        with session(node.index.file) as h5:
+            elements = read_cell(h5[node.index.name], node.index, origin, node.cell)
         mine.chunks_library += 1
-        self._hand_over(cell, node, elements.reshape(-1).view(np.uint8), claimed, mine)
-
-    def _hand_over(
-        self, cell: int, node: Cells, out: NDArray[np.uint8], claimed: set[int], mine: ReadStats
-    ) -> None:
         mine.chunks_decoded += 1
-        mine.bytes_decoded += out.nbytes
-        if cell in claimed:
-            cache.publish((node.uid, self._number[cell]), cache.Cached(out, False))
-            claimed.discard(cell)
-        self._place(cell, out, False)
+        mine.bytes_decoded += elements.nbytes
+        self._hand_over(cell, node, elements.reshape(-1).view(np.uint8), False, claimed)
 
     def _undecodable(self, cell: int, node: Cells, error: CodecError) -> ChunkDecodeError:
         path, expected = node.index.file, node.index.fingerprint
@@ -509,7 +507,7 @@ class _MappedTask:
             mapped.node.shape, index.file_dtype, raw.data, mapped.byte_offset
         )
         position = pick(mapped.groups, self.number)
-        at = sum(int(g.number[i]) for g, i in zip(mapped.groups, position, strict=True))
+        at = sum(g.number[i] for g, i in zip(mapped.groups, position, strict=True))
         if elements.ndim:
             rows = slice(at * mapped.rows, (at + 1) * mapped.rows)
             elements = elements[(slice(None),) * mapped.axis + (rows,)]

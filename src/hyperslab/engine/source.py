@@ -116,7 +116,8 @@ class OpenFile:
 
 
 _lock = threading.Lock()
-_files: OrderedDict[tuple[str, Fingerprint], OpenFile] = OrderedDict()
+_files: OrderedDict[str, OpenFile] = OrderedDict()
+_replaced: list[OpenFile] = []  # still in use, though their path now leads to another file
 
 
 def acquire(path: str, expected: Fingerprint) -> OpenFile:
@@ -127,14 +128,18 @@ def acquire(path: str, expected: Fingerprint) -> OpenFile:
     StaleIndexError
         The file is not the one that `expected` describes.
     """
-    key = (path, expected)
     with _lock:
-        found = _files.get(key)
-        if found is None:
-            found = _files[key] = OpenFile(path, expected)
+        found = _files.get(path)
+        if found is None or (found.fingerprint is not expected and found.fingerprint != expected):
+            fresh = OpenFile(path, expected)
+            if found is not None:
+                if found.users:
+                    _replaced.append(found)
+                else:
+                    found.close()
+            found = _files[path] = fresh
             _shrink(limits.open_files)
-        else:
-            _files.move_to_end(key)
+        _files.move_to_end(path)
         found.users += 1
         return found
 
@@ -143,17 +148,20 @@ def release(file: OpenFile) -> None:
     """Give `file` back; it stays open for the next one, while there is room."""
     with _lock:
         file.users -= 1
-        if len(_files) > limits.open_files:
+        if _replaced and file in _replaced and not file.users:
+            _replaced.remove(file)
+            file.close()
+        elif len(_files) > limits.open_files:
             _shrink(limits.open_files)
 
 
 def _shrink(most: int) -> None:
     """Close the longest unused files until `most` are left; those in use stay."""
-    for key in list(_files):
+    for path in list(_files):
         if len(_files) <= most:
             return
-        if _files[key].users == 0:
-            _files.pop(key).close()
+        if _files[path].users == 0:
+            _files.pop(path).close()
 
 
 def close_idle() -> None:
@@ -171,9 +179,10 @@ def _after_fork() -> None:
     """Start afresh in a child: no thread of the parent's lives on to give a file back."""
     global _lock
     _lock = threading.Lock()
-    for file in _files.values():
+    for file in [*_files.values(), *_replaced]:
         file.close()
     _files.clear()
+    _replaced.clear()
 
 
 if hasattr(os, "register_at_fork"):

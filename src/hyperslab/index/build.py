@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,7 @@ from hyperslab.index.virtual import load_mappings, source_files
 if TYPE_CHECKING:
     import h5py
 
-__all__ = ["describe_dataset", "load_chunk_table"]
+__all__ = ["bad_entries", "decoded_chunk_nbytes", "describe_dataset", "load_chunk_table"]
 
 
 def describe_dataset(dataset: h5py.Dataset, *, name: str) -> DatasetIndex:
@@ -264,7 +265,29 @@ def load_chunk_table(dataset: h5py.Dataset, index: DatasetIndex) -> ChunkTable:
         nbytes=nbytes,
         filter_mask=filter_mask,
         unfiltered_edges=_edges_unfiltered(dataset, index, grid, number, nbytes, filter_mask),
+        sound=not bad_entries(index, byte_offset, nbytes).any(),
     )
+
+
+def bad_entries(
+    index: DatasetIndex, byte_offset: NDArray[np.int64], nbytes: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Tell which entries of a chunk table cannot be true of the file that `index` describes."""
+    if not isinstance(index.storage, Chunked):
+        raise TypeError(f"{index.name} is not chunked")
+    size = index.fingerprint.nbytes
+    # Written so that it cannot overflow, whatever a damaged file says.
+    bad = (byte_offset < 0) | (nbytes <= 0) | (nbytes > size) | (byte_offset > size - nbytes)
+    if not index.filters:
+        bad |= nbytes != decoded_chunk_nbytes(index)
+    return bad
+
+
+def decoded_chunk_nbytes(index: DatasetIndex) -> int:
+    """Return the size of a whole decoded chunk, bytes."""
+    if not isinstance(index.storage, Chunked):
+        raise TypeError(f"{index.name} is not chunked")
+    return math.prod(index.storage.chunks) * index.file_dtype.itemsize
 
 
 def _edges_unfiltered(
@@ -284,8 +307,7 @@ def _edges_unfiltered(
     for axis, stride in enumerate(grid_strides(grid)):
         if index.shape[axis] % index.storage.chunks[axis]:
             partial |= number // stride % grid[axis] == grid[axis] - 1
-    decoded_nbytes = int(np.prod(index.storage.chunks)) * index.file_dtype.itemsize
-    if not (partial & (nbytes == decoded_nbytes) & (filter_mask == 0)).any():
+    if not (partial & (nbytes == decoded_chunk_nbytes(index)) & (filter_mask == 0)).any():
         return False
     address = h5py.h5o.get_info(dataset.id).addr
     with open(index.file, "rb") as stream:

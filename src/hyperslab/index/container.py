@@ -6,7 +6,6 @@ import os
 import threading
 from typing import Any
 
-
 from hyperslab.errors import (
     MissingFileError,
     MissingObjectError,

@@ -189,6 +189,9 @@ class ChunkTable:
     unfiltered_edges
         True if chunks that reach past the end of the dataset are stored without any filter, though
         their mask does not say so.
+    sound
+        False if any entry makes no sense (outside the file, or an unfiltered chunk of the wrong
+        size): then every read checks the entries it uses.
     """
 
     number: NDArray[np.int64] | None
@@ -196,6 +199,7 @@ class ChunkTable:
     nbytes: NDArray[np.int64]
     filter_mask: NDArray[np.uint32]
     unfiltered_edges: bool = False
+    sound: bool = True
 
     def rows(self, number: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the row of each linear chunk number, int64, -1 where it is not allocated."""

@@ -61,9 +61,9 @@ def load_mappings(dataset: h5py.Dataset, path: str) -> tuple[Mapping, ...] | Non
         numbered = "%b" in file_name.replace("%%", "") or "%b" in dataset_name.replace("%%", "")
         if numbered and len(endless) != 1:
             return None
-        for number, slabs in _numbered(virtual, endless, dataset.shape) if numbered else [
-            (0, virtual)
-        ]:
+        for number, slabs in (
+            _numbered(virtual, endless, dataset.shape) if numbered else [(0, virtual)]
+        ):
             tables = _tables(slabs, source, dataset.shape)
             if tables is None:
                 return None

@@ -6,6 +6,7 @@ Every item is optional. An item that is absent is replaced in silence where noth
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from datetime import datetime
 from decimal import Decimal
@@ -100,7 +101,8 @@ def read_extents(
     problems = []
     for axis, n in enumerate(reversed(size)):
         low, high = (number(read_text(image, f"Ext{end}{axis}")) for end in ("Min", "Max"))
-        if low is None or high is None or low == high:
+        step = 0.0 if low is None or high is None else abs(float((high - low) / n))
+        if low is None or high is None or not 0 < step < math.inf:
             problems.append(f"{'xyz'[axis]} ({low} to {high})")
             lows.append(low or Decimal(0))
             steps.append(Decimal(1))

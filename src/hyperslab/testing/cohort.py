@@ -66,10 +66,10 @@ def make_cohort(
     Returns
     -------
     dict
-        `path` (str), `inputs`, `cases` (names, sorted, as h5py lists them), `axis` (the slice axis: 2, or 0 with
-        `slice_first`), `shapes` (case to stored shape), `dtypes` (input to NumPy name), `chunks`
-        (of the first dataset, None if contiguous), `n_slices` (all cases together), `nbytes`
-        (decoded, all datasets together).
+        `path` (str), `inputs`, `cases` (names, sorted, as h5py lists them), `axis` (the slice axis:
+        2, or 0 with `slice_first`), `shapes` (case to stored shape), `dtypes` (input to NumPy
+        name), `chunks` (of the first dataset, None if contiguous), `n_slices` (all cases together),
+        `nbytes` (decoded, all datasets together).
 
     Raises
     ------

@@ -19,13 +19,13 @@ import numpy as np
 import numpy.typing as npt
 
 from hyperslab.testing.cells import draw_cells
+from hyperslab.testing.pyramid import Size, clip_chunks, halve, level_sizes, stored_size
 
 if TYPE_CHECKING:
     import h5py
 
 __all__ = ["ImarisFacts", "make_imaris"]
 
-Size = tuple[int, int, int]
 Color = tuple[float, float, float]
 Source = npt.NDArray[Any] | Callable[[int, int], npt.NDArray[Any]]
 
@@ -188,15 +188,15 @@ def make_imaris(
 
     n_t, n_c, *zyx = shape
     true_size: Size = (zyx[0], zyx[1], zyx[2])
-    sizes = _level_sizes(true_size, levels, chunks)
+    sizes = level_sizes(true_size, levels, chunks)
     kind = np.dtype(dtype)
     names = list(channel_names or (_NAMES[c] if c < 3 else f"Marker {c}" for c in range(n_c)))
     tints = list(colors or (_COLORS[c % len(_COLORS)] for c in range(n_c)))
     limits = list(ranges or [_default_range(kind)] * n_c)
     padded = padding_value is not None
-    stored = [_stored_size(size, chunks, padded) for size in sizes]
+    stored = [stored_size(size, chunks, padded) for size in sizes]
     # An unpadded dataset cannot have a chunk larger than itself.
-    level_chunks = [_clip_chunks(chunks, size) for size in stored]
+    level_chunks = [clip_chunks(chunks, size) for size in stored]
     if padding_value is not None and kind.kind in "iu":
         padding_value = min(padding_value, np.iinfo(kind).max)
     times = None
@@ -230,13 +230,14 @@ def make_imaris(
                 for level, size in enumerate(sizes):
                     where = f"ResolutionLevel {level}"
                     place = f"{where}/TimePoint {t}/Channel {c}"
-                    group = root.create_group(place) if pixels is None else None
-                    if pixels is not None:
+                    if pixels is None:
+                        group = root.create_group(place)
+                    else:
                         group = pixels.create_group(where)
                         link = h5py.ExternalLink(f"./{os.path.basename(pixels.filename)}", where)
                         root.require_group(os.path.dirname(place))[f"Channel {c}"] = link
                     if level > 0 and volume is not None:
-                        volume = _halve(volume, size)
+                        volume = halve(volume, size)
                     _write_channel(
                         group, size, stored[level], level_chunks[level], options, volume,
                         padding_value, limits[c] if histogram and t == 0 else None,
@@ -268,34 +269,6 @@ def make_imaris(
     )
 
 
-def _level_sizes(size: Size, levels: int | Sequence[Size] | None, chunks: Size) -> list[Size]:
-    """True (Z, Y, X) per level: Y and X are halved, and Z once it is as large as they are."""
-    if levels is not None and not isinstance(levels, int):
-        return list(levels)
-    sizes = [size]
-    while len(sizes) < levels if levels is not None else _exceeds(sizes[-1], chunks):
-        z, y, x = sizes[-1]
-        half_z = z // 2 if 2 * z > min(y, x) else z
-        sizes.append((max(1, half_z), max(1, y // 2), max(1, x // 2)))
-    return sizes
-
-
-def _exceeds(size: Size, chunks: Size) -> bool:
-    return size[1] > chunks[1] or size[2] > chunks[2]
-
-
-def _stored_size(size: Size, chunks: Size, padded: bool) -> Size:
-    if not padded:
-        return size
-    z, y, x = (-(-n // chunk) * chunk for n, chunk in zip(size, chunks, strict=True))
-    return z, y, x
-
-
-def _clip_chunks(chunks: Size, stored: Size) -> Size:
-    z, y, x = (min(pair) for pair in zip(chunks, stored, strict=True))
-    return z, y, x
-
-
 def _default_range(kind: np.dtype[Any]) -> tuple[float, float]:
     """Limits that suit `draw_cells`."""
     if kind.kind == "f":
@@ -312,21 +285,6 @@ def _volume(
     if volume.shape != size:
         raise ValueError(f"data for t={t}, c={c} has shape {volume.shape}, not {size}.")
     return volume.astype(kind, copy=False)
-
-
-def _halve(volume: npt.NDArray[Any], size: Size) -> npt.NDArray[Any]:
-    """Mean of two neighbours along each axis that shrinks to half; odd ends are dropped."""
-    mean = volume.astype(np.float64)
-    for axis, target in enumerate(size):
-        if target == mean.shape[axis]:
-            continue
-        if target != max(1, mean.shape[axis] // 2) or mean.shape[axis] < 2:
-            mean = np.take(mean, np.arange(target) * mean.shape[axis] // target, axis)
-            continue
-        even, odd = (np.take(mean, np.arange(target) * 2 + i, axis) for i in (0, 1))
-        mean = (even + odd) / 2
-    halved: npt.NDArray[Any] = mean.astype(volume.dtype)
-    return halved
 
 
 def _stretch(plane: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

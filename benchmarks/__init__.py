@@ -1,0 +1,1 @@
+"""What hyperslab must reach, measured: `make bench`."""

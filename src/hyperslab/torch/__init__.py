@@ -1,0 +1,25 @@
+"""Slices of a cohort file for PyTorch. Needs the extra: ``pip install hyperslab[torch]``.
+
+`SliceDataset` is a map-style dataset of paired 2-D slices, read in place out of one HDF5 file; it
+goes into `torch.utils.data.DataLoader` under every start method.
+"""
+
+from __future__ import annotations
+
+from hyperslab.errors import MissingExtraError
+
+try:
+    import torch as _torch  # noqa: F401
+except ModuleNotFoundError as error:
+    if error.name != "torch":
+        raise  # PyTorch is there, and something that it needs is not
+    raise MissingExtraError(
+        "hyperslab.torch needs PyTorch, which is not installed here. Install it with: "
+        "pip install hyperslab[torch]",
+        package="torch",
+        extra="torch",
+    ) from error
+
+from hyperslab.torch.dataset import SliceDataset
+
+__all__ = ["SliceDataset"]

@@ -4,7 +4,7 @@ Every class inherits :class:`HyperslabError` and the builtin that a caller would
 
     HyperslabError
     ├── MissingFileError        FileNotFoundError   the path does not exist
-    │   └── MissingSourceError                      a virtual dataset's, link's or external file is gone
+    │   └── MissingSourceError                      a file that this one refers to is gone
     ├── NotHDF5Error            OSError             no HDF5 signature, or the library cannot open it
     ├── StaleIndexError         OSError             the file changed after it was indexed
     ├── DamagedFileError        OSError             bytes that should be there are not

@@ -234,7 +234,7 @@ class Image(Readable):
         self._spec = _describe(self._container, *self._request)
         self._levels = tuple(Level(self, i) for i in range(len(self._spec.levels)))
 
-    def read(  # type: ignore[override]
+    def read(
         self,
         selection: Any = Ellipsis,
         *,

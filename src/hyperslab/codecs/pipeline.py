@@ -137,7 +137,7 @@ class Pipeline:
                 buffer = stage.decoder(buffer, stage.nbytes, out if i == last else None)
             except CodecError as error:
                 raise type(error)(f"{stage.name}: {error}") from error
-        nbytes = memoryview(buffer).nbytes
+        nbytes = len(buffer)  # of bytes: see `Decoder`
         if nbytes != self._decoded_nbytes:
             raise CodecError(f"{nbytes} bytes came out, where a chunk takes {self._decoded_nbytes}")
         return buffer, recipe.planes

@@ -157,15 +157,15 @@ class ReadPlan:
 
     files: list[tuple[str, Fingerprint]] = field(default_factory=list)
     targets: list[Target] = field(default_factory=list)
-    target: NDArray[np.int64] = _NONE
-    piece: NDArray[np.int64] = _NONE
-    first: NDArray[np.int64] = _ZERO
-    number: NDArray[np.int64] = _NONE
-    byte_offset: NDArray[np.int64] = _NONE
-    nbytes: NDArray[np.int64] = _NONE
-    filter_mask: NDArray[np.int64] = _NONE
-    keep: NDArray[np.bool_] = _NEVER
-    batch: NDArray[np.int64] = _ZERO
+    target: NDArray[np.int64] = field(default_factory=lambda: _NONE)
+    piece: NDArray[np.int64] = field(default_factory=lambda: _NONE)
+    first: NDArray[np.int64] = field(default_factory=lambda: _ZERO)
+    number: NDArray[np.int64] = field(default_factory=lambda: _NONE)
+    byte_offset: NDArray[np.int64] = field(default_factory=lambda: _NONE)
+    nbytes: NDArray[np.int64] = field(default_factory=lambda: _NONE)
+    filter_mask: NDArray[np.int64] = field(default_factory=lambda: _NONE)
+    keep: NDArray[np.bool_] = field(default_factory=lambda: _NEVER)
+    batch: NDArray[np.int64] = field(default_factory=lambda: _ZERO)
     fills: list[tuple[Array, Array]] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
     mapped: list[Mapped] = field(default_factory=list)

@@ -343,16 +343,11 @@ class _Job:
         ):
             return None
         position = pick(target.groups, self._piece[placement])
-        size = 1
-        for group, i in zip(target.groups, position, strict=True):
-            if not group.whole[i]:
-                return None
         dst = tuple(
             index for g, i in zip(target.groups, position, strict=True) for index in g.dst[i]
         )
         part = target.dest[(*dst, ...)]
-        size = part.nbytes
-        if size != node.decoded_nbytes or not part.flags.c_contiguous:
+        if part.nbytes != node.decoded_nbytes or not part.flags.c_contiguous:
             return None
         return part.reshape(-1).view(np.uint8)
 

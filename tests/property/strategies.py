@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import numpy as np
-from hypothesis import settings
+from hypothesis import assume, settings
 from hypothesis import strategies as st
 
 __all__ = ["budget", "indices", "junk_indices", "shapes"]
@@ -118,7 +118,12 @@ def indices(draw: st.DrawFn, shape: tuple[int, ...], *, advanced: bool = True) -
     if has_ellipsis:
         # The axes that the ellipsis was meant to skip are those that nothing else takes.
         items += [draw(_slices(extent)) for extent in shape[axis:]]
-    return items[0] if len(items) == 1 and draw(st.booleans()) else tuple(items)
+    index = items[0] if len(items) == 1 and draw(st.booleans()) else tuple(items)
+    try:
+        np.broadcast_to(np.False_, shape)[index]
+    except IndexError:
+        assume(False)  # arrays that do not broadcast; `junk_indices` has enough of these
+    return index
 
 
 def junk_indices() -> st.SearchStrategy[Any]:

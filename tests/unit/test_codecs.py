@@ -59,16 +59,16 @@ FILTERS: dict[str, dict[str, Any]] = {
     "bitshuffle-lz4": hdf5plugin.Bitshuffle(cname="lz4"),
     "bitshuffle-lz4-64": hdf5plugin.Bitshuffle(cname="lz4", nelems=64),
     "bitshuffle-zstd": hdf5plugin.Bitshuffle(cname="zstd"),
-    "bitshuffle-zstd-8": hdf5plugin.Bitshuffle(cname="zstd", nelems=8),
+    "bitshuffle-zstd-64": hdf5plugin.Bitshuffle(cname="zstd", nelems=64),
     **{
         f"blosc-{cname}-{shuffle}": hdf5plugin.Blosc(cname=cname, shuffle=shuffle)
         for cname in ("blosclz", "lz4", "lz4hc", "zlib", "zstd")
         for shuffle in (0, 1, 2)
     },
 }
-DTYPES = ["u1", "i1", "?", "<u2", ">u2", "<i4", ">i4", "<f4", ">f4", "<f8", ">f8", "<c8", ">c16"]
+DTYPES = ["u1", "i1", "?", "<u2", ">i2", ">i4", "<f4", ">f4", "<f8", ">c16"]
 # One element, fewer than 8, tails of every kind, several blocks of every codec.
-CHUNKS = [(1,), (7,), (129,), (3, 5, 7), (31, 70), (70001,)]
+CHUNKS = [(1,), (7,), (129,), (3, 5, 7), (31, 70), (20011,)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,14 +164,14 @@ def make(kind: str, shape: tuple[int, ...], dtype: str) -> np.ndarray:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", FILTERS)
 def test_the_bytes_are_those_of_h5py(name: str, dtype: str) -> None:
-    if name.startswith("szip") and dtype in ("?", "<c8", ">c16"):
+    if name.startswith("szip") and dtype in ("?", ">c16"):
         pytest.skip("HDF5 applies szip to integers and floats of up to 8 bytes only")
     n_decoded = 0
     for kind in ("smooth", "noise", "constant"):
         for chunk in CHUNKS:
             if name.startswith("szip") and np.prod(chunk) < 32:
                 continue  # HDF5 wants at least one szip block in a chunk
-            shape = (2 * chunk[0], *chunk[1:])
+            shape = (2 * chunk[0], *chunk[1:]) if len(chunk) > 1 else chunk
             data = make(kind, shape, dtype).reshape(shape)
             for stored in store(data, chunk, **FILTERS[name]):
                 if stored.skipped:
@@ -187,7 +187,7 @@ def test_the_bytes_are_those_of_h5py(name: str, dtype: str) -> None:
 @functools.cache
 def examples() -> dict[str, Stored]:
     """One chunk for each codec and mode, small enough to be damaged thousands of times."""
-    data = make("smooth", (12, 53), "<u2")
+    data = (np.arange(12 * 53, dtype="<u2").reshape(12, 53) // 5) ** 2
     found = {name: store(data, **FILTERS[name])[0] for name in FILTERS}
     found["scaleoffset"] = store(data, scaleoffset=0)[0]
     found["scaleoffset-float"] = store(data.astype("<f4"), scaleoffset=2)[0]
@@ -754,56 +754,43 @@ def test_a_decoder_is_imported_without_h5py() -> None:
 
 # Real files
 
-CORPUS_CHUNKS = 20  # of each dataset
+CHUNKS_OF_A_DATASET = 20
 
 
-def check_real_file(path: str) -> dict[str, int]:
-    """Decode the chunks of every dataset of one native filter; count them by codec."""
-    counts: dict[str, int] = {}
-
-    def visit(name: str, item: h5py.Dataset | h5py.Group) -> None:
-        if not isinstance(item, h5py.Dataset) or item.chunks is None or item.shape is None:
-            return
-        plist = item.id.get_create_plist()
-        if plist.get_nfilters() != 1 or item.dtype.kind not in "iufcb" or 0 in item.shape:
-            return
-        code, _, values, _ = plist.get_filter(0)
-        stored_type = item.id.get_type()
-        itemsize = stored_type.get_size()
-        if code not in MODULES:
-            return
-        decoder = build(code, values, itemsize)
-        for i in range(min(item.id.get_num_chunks(), CORPUS_CHUNKS)):
-            origin = item.id.get_chunk_info(i).chunk_offset
-            mask, raw = item.id.read_direct_chunk(origin)
-            if mask:
-                continue
-            shape = tuple(
-                min(c, n - o) for o, c, n in zip(origin, item.chunks, item.shape, strict=True)
-            )
-            expected = np.empty(shape, f"V{itemsize}")
-            space = item.id.get_space()
-            space.select_hyperslab(origin, shape)
-            item.id.read(h5py.h5s.create_simple(shape), space, expected, mtype=stored_type)
-            found = decode(decoder, raw, size=itemsize * int(np.prod(item.chunks)))
-            whole = np.frombuffer(found, f"V{itemsize}").reshape(item.chunks)
-            part = whole[tuple(slice(n) for n in shape)]
-            assert part.tobytes() == expected.tobytes(), (path, name, origin)
-            counts[MODULES[code]] = counts.get(MODULES[code], 0) + 1
-
-    with h5py.File(path, "r") as h5:
-        h5.visititems(visit)
-    return counts
+def test_real_files_of_one_filter(corpus: Any) -> None:
+    seen: dict[str, int] = {}
+    for path, entry in corpus.readable():
+        paths = [d["path"] for d in entry["datasets"] if len(d.get("filters", ())) == 1]
+        if not paths:
+            continue
+        with h5py.File(path, "r", locking=False) as h5:
+            for name in paths:
+                for codec in check_real_dataset(h5[name]):
+                    seen[codec] = seen.get(codec, 0) + 1
+    assert set(seen) >= set(MODULE_NAMES) - {"bzip2"}  # there is none with that filter alone
+    assert sum(seen.values()) > 1000
 
 
-REAL_FILES = [
-    "filters-hdfgroup",
-    "layout-jhdf",
-    "layout-pyfive",
-    "layout-h5py",
-    "hdf5-test",
-    "hdf5-repack",
-    "hdf5-tools",
-    "purehdf",
-    "delmic",
-]
+def check_real_dataset(dataset: h5py.Dataset) -> Iterator[str]:
+    """Compare the first chunks with what HDF5 reads in the file's own type; yield the codec."""
+    code, _, values, _ = dataset.id.get_create_plist().get_filter(0)
+    if code not in MODULES or dataset.dtype.kind not in "iufcb" or dataset.shape is None:
+        return
+    stored_type = dataset.id.get_type()
+    element = f"V{stored_type.get_size()}"
+    decoder = build(code, values, stored_type.get_size())
+    size = stored_type.get_size() * int(np.prod(dataset.chunks))
+    for i in range(min(dataset.id.get_num_chunks(), CHUNKS_OF_A_DATASET)):
+        origin = dataset.id.get_chunk_info(i).chunk_offset
+        mask, raw = dataset.id.read_direct_chunk(origin)
+        lengths = zip(origin, dataset.chunks, dataset.shape, strict=True)
+        shape = tuple(min(c, n - o) for o, c, n in lengths)
+        space = dataset.id.get_space()
+        space.select_hyperslab(origin, shape)
+        expected = np.empty(shape, element)
+        dataset.id.read(h5py.h5s.create_simple(shape), space, expected, mtype=stored_type)
+        found = raw if mask else decode(decoder, raw, size=size)
+        chunk = np.frombuffer(found, element).reshape(dataset.chunks)
+        part = chunk[tuple(slice(n) for n in shape)]
+        assert part.tobytes() == expected.tobytes(), (dataset.file.filename, dataset.name, origin)
+        yield MODULES[code]

@@ -1,0 +1,70 @@
+"""The application: its commands, its exit statuses, and how errors and warnings look."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+import hyperslab
+from hyperslab.cli import bench, demo, info
+from hyperslab.cli.terminal import exit_status, show_error, show_warning
+from hyperslab.errors import (
+    FileInUseWarning,
+    HyperslabError,
+    MetadataWarning,
+    PerformanceWarning,
+)
+
+__all__ = ["app"]
+
+
+class _Group(TyperGroup):
+    """Ends every error that we foresee as one message, and shows warnings as notes."""
+
+    def invoke(self, ctx: Any) -> Any:
+        with warnings.catch_warnings():
+            for category in (FileInUseWarning, MetadataWarning, PerformanceWarning):
+                warnings.filterwarnings("default", category=category)
+            warnings.showwarning = show_warning
+            try:
+                return super().invoke(ctx)
+            except BrokenPipeError:
+                raise  # whoever reads our output has seen enough
+            except (HyperslabError, OSError) as error:
+                show_error(error)
+                raise typer.Exit(exit_status(error)) from None
+
+
+app = typer.Typer(
+    cls=_Group,
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit status: 0 all is well, 1 a problem was found, 2 wrong use.",
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"hyperslab {hyperslab.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True),
+    ] = False,
+) -> None:
+    """HDF5 image volumes at the speed of the hardware."""
+
+
+# In the order in which --help lists them.
+for _module in (info, bench, demo):
+    app.command(_module.__name__.rpartition(".")[2], epilog=_module.EXAMPLES)(_module.command)

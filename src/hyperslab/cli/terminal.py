@@ -1,0 +1,166 @@
+"""What the commands have in common: consoles, sizes for people, errors, notes, progress."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from typing import TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from hyperslab.errors import (
+    HyperslabError,
+    LayoutError,
+    MissingExtraError,
+    MissingFileError,
+    MissingObjectError,
+    MissingSourceError,
+    NotHDF5Error,
+    OutputError,
+    SelectionError,
+    UnsupportedDtypeError,
+)
+from hyperslab.index.session import check_signature
+
+__all__ = [
+    "allow_any_text",
+    "console",
+    "examples",
+    "exit_status",
+    "notices",
+    "progress",
+    "show_error",
+    "show_warning",
+    "size",
+    "times",
+]
+
+_PLAIN_WIDTH = 120  # columns where the output goes to a file or a pipe
+
+
+def allow_any_text() -> None:
+    """Let characters that the terminal's encoding lacks come out as "?", not as an error."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="replace")
+
+
+def console() -> Console:
+    """Return a console on stdout, of the width that COLUMNS or the terminal says."""
+    return _console(stderr=False)
+
+
+def notices() -> Console:
+    """Return a console on stderr: for what is said to the person, not part of the report."""
+    return _console(stderr=True)
+
+
+def _console(*, stderr: bool) -> Console:
+    found = Console(stderr=stderr, highlight=False)
+    if not found.is_terminal and not os.environ.get("COLUMNS"):
+        found = Console(stderr=stderr, highlight=False, width=_PLAIN_WIDTH)
+    return found
+
+
+def size(nbytes: float) -> str:
+    """Return a number of bytes for people, in decimal units.
+
+    Examples
+    --------
+    >>> size(0), size(999), size(1_500_000), size(208e9)
+    ('0 B', '999 B', '1.5 MB', '208 GB')
+    """
+    for unit in ("B", "kB", "MB", "GB"):
+        if nbytes < 999.5:
+            break
+        nbytes /= 1000
+    else:
+        unit = "TB"
+    whole = unit == "B" or nbytes >= 99.95
+    return f"{nbytes:.0f} {unit}" if whole else f"{nbytes:.1f} {unit}"
+
+
+def times(ratio: float) -> str:
+    """Return a ratio for people.
+
+    Examples
+    --------
+    >>> times(0.954), times(3.14159), times(31.4)
+    ('0.95×', '3.1×', '31×')
+    """
+    digits = 2 if ratio < 1 else 1 if ratio < 10 else 0
+    return f"{ratio:.{digits}f}×"
+
+
+def examples(*pairs: tuple[str, str]) -> str:
+    """Return the part of a help text that shows commands, each with what it does."""
+    lines = ["[bold]Examples[/]"]
+    for line, meaning in pairs:
+        lines.append(f"[cyan]{line}[/]\n[dim]{meaning}[/]")
+    return "\n\n".join(lines)
+
+
+def exit_status(error: Exception) -> int:
+    """Return 2 if the command was used wrongly, 1 if it found a problem with the data."""
+    match error:
+        case MissingSourceError():
+            return 1
+        case NotHDF5Error(file=str(path)):
+            try:
+                check_signature(path)
+            except HyperslabError:
+                return 2
+            return 1  # an HDF5 file, and yet it cannot be opened: damaged
+        case (
+            MissingFileError()
+            | MissingObjectError()
+            | MissingExtraError()
+            | LayoutError()
+            | OutputError()
+            | SelectionError()
+            | UnsupportedDtypeError()
+        ):
+            return 2
+        case HyperslabError():
+            return 1
+    return 2  # the operating system refuses to read or write a path that was given
+
+
+def show_error(error: Exception) -> None:
+    """Print an error on stderr, as one message."""
+    message = str(error)
+    if isinstance(error, OSError) and not isinstance(error, HyperslabError):
+        message = f"{error.filename}: {error.strerror}" if error.filename else message
+    notices().print(Text.assemble(("Error: ", "bold red"), (message, "red")), soft_wrap=True)
+
+
+def show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Print a warning on stderr as a note; stands in for `warnings.showwarning`."""
+    notices().print(Text.assemble(("Note: ", "bold yellow"), str(message)), soft_wrap=True)
+
+
+@contextlib.contextmanager
+def progress() -> Iterator[Progress]:
+    """Show progress bars on stderr while a `with` block lasts, and remove them; terminals only."""
+    with Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        TimeElapsedColumn(),
+        console=notices(),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    ) as bars:
+        yield bars

@@ -64,6 +64,6 @@ class Builder:
             self.plan.files.append((path, expected))
         return number
 
-    def group(self, file: int, kind: str, uid: int) -> int:
+    def together(self, file: int, kind: str, uid: int) -> int:
         """Return the number of a group of cells that may be fetched together."""
         return self._groups.setdefault((file, kind, uid), len(self._groups))

@@ -38,7 +38,7 @@ from hyperslab.index.records import (
     Virtual,
 )
 
-__all__ = ["Cells", "Flat", "Grid", "Mosaic", "Node", "node_of"]
+__all__ = ["Cells", "Flat", "Grid", "Mosaic", "Node", "library_node", "node_of"]
 
 _ROWS_NBYTES = 1 << 20
 
@@ -218,7 +218,7 @@ def node_of(container: FileIndex, name: str) -> Node:
     index = container.dataset(name)
     storage = index.storage
     if not index.direct:
-        return _library_cells(index, "its elements or its mapping need the HDF5 library")
+        return library_node(index)
     match storage:
         case Chunked():
             if not is_native(index.filters):
@@ -250,6 +250,11 @@ def node_of(container: FileIndex, name: str) -> Node:
                 high=bounds[..., 1],
                 open_source=lambda file, dataset: node_of(container.source(file, index), dataset),
             )
+
+
+def library_node(index: DatasetIndex) -> Node:
+    """Compile a dataset for reading through the HDF5 library, with a `PerformanceWarning`."""
+    return _library_cells(index, "its elements or its mapping need the HDF5 library")
 
 
 _warned: set[int] = set()

@@ -42,7 +42,7 @@ class Target:
         True if any group has index tables; else all are slices and integers, in axis order.
     file
         Number of the node's file among the plan's.
-    group
+    together
         Cells of targets with the same number may be fetched by one call.
     """
 
@@ -51,7 +51,7 @@ class Target:
     groups: list[Pieces]
     gather: bool
     file: int
-    group: int
+    together: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)

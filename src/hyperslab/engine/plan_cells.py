@@ -32,16 +32,16 @@ def add_cells(builder: Builder, node: Cells, selection: Selection, dest: Array) 
     index = node.index
     file = builder.file(index.file, index.fingerprint)
     if node.table is not None:
-        group = builder.group(file, "raw" if node.raw else "coded", -1)
+        together = builder.together(file, "raw" if node.raw else "coded", -1)
     else:
-        group = builder.group(file, "other", node.uid)
+        together = builder.together(file, "other", node.uid)
     target = Target(
         node=node,
         dest=dest.view(np.uint8) if dest.dtype == np.bool_ and not node.through_library else dest,
         groups=groups,
         gather=any(g.tables for g in groups),
         file=file,
-        group=group,
+        together=together,
     )
     t = len(plan.targets)
     plan.targets.append(target)
@@ -158,7 +158,7 @@ def finish_cells(builder: Builder) -> None:
         target, piece, number, offset, nbytes, mask, whole = (
             np.concatenate(column) for column in zip(*builder.columns, strict=True)
         )
-        group = np.array([t.group for t in plan.targets])[target]
+        group = np.array([t.together for t in plan.targets])[target]
         uid = np.array([t.node.uid for t in plan.targets])[target]
     if number.size > 1:
         order = np.lexsort((uid, offset, group))

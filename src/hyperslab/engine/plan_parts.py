@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hyperslab.engine.builder import Builder
-from hyperslab.engine.node import Grid, Mosaic, Node
+from hyperslab.engine.node import Grid, Mosaic, Node, library_node
 from hyperslab.engine.plan import Scatter
 from hyperslab.errors import DamagedFileError
 from hyperslab.grid import Pieces, cut, grid_strides
@@ -51,7 +51,9 @@ def _restrict(
     tied = [part for part in parts if part.tables]
     spread = [axis for part in tied for axis in part.out]
     kept = [axis for axis in range(dest.ndim) if axis not in spread]
-    shape = [len(part.dst[0]) for part in tied]
+    # Where only the outer axes are indexed by tables, all their entries are the same child: it is
+    # read once, and the scatter repeats it.
+    shape = [len(part.dst[0]) if part.src else 1 for part in tied]
     shape += [len(range(*places[axis].indices(dest.shape[axis]))) for axis in kept]
     for i, part in enumerate(tied):
         for axis, table in part.src:
@@ -74,7 +76,7 @@ def _restrict(
     tables = []
     for i, part in enumerate(tied):
         lead = [1] * len(tied)
-        lead[i] = shape[i]
+        lead[i] = -1
         tables += [table.reshape(lead) for table in part.dst]
     moved = np.moveaxis(dest, spread, range(len(spread)))
     return selection, own, Scatter(moved, (*tables, *slices), own)
@@ -125,8 +127,7 @@ def add_mosaic(builder: Builder, node: Mosaic, selection: Selection, dest: Array
     low, high = _bounds(groups, len(node.shape))
     for i in np.flatnonzero(((node.high >= low) & (node.low <= high)).all(axis=1)).tolist():
         mapping = node.storage.mappings[i]
-        parts = [_intersect(group, mapping, None) for group in groups]
-        if any(part is None for part in parts):
+        if any(_intersect(group, mapping, None) is None for group in groups):
             continue
         if builder.depth >= _MOST_NESTED:
             raise DamagedFileError(
@@ -136,17 +137,23 @@ def add_mosaic(builder: Builder, node: Mosaic, selection: Selection, dest: Array
                 dataset=node.index.name,
             )
         child = node.open_source(mapping.file, mapping.dataset)
-        if len(child.shape) != len(mapping.source):
+        if mapping.source is None:
+            resolved = _whole_source(mapping, child.shape)
+            if resolved is None:
+                # Only element by element do the two sides agree: a matter for the HDF5 library.
+                builder.add(library_node(node.index), selection, dest)
+                return
+            mapping = resolved
+        if mapping.source is None or len(child.shape) != len(mapping.source):
             raise DamagedFileError(
                 f"{node.index.file}: virtual dataset {node.index.name} expects "
-                f"{len(mapping.source)} axes of {mapping.dataset} in {mapping.file}, which has "
+                f"{len(mapping.follows)} axes of {mapping.dataset} in {mapping.file}, which has "
                 f"shape {child.shape}.",
                 file=mapping.file,
                 dataset=mapping.dataset,
             )
-        if any(t[-1] >= n for t, n in zip(mapping.source, child.shape, strict=True)):
-            # The source has not grown that far (yet): beyond its end is fill.
-            parts = [_intersect(group, mapping, child.shape) for group in groups]
+        # Where the source has not grown that far (yet), beyond its end is fill.
+        parts = [_intersect(group, mapping, child.shape) for group in groups]
         constants = {
             axis: int(mapping.source[axis][0])
             for axis, virtual in enumerate(mapping.follows)
@@ -172,11 +179,29 @@ def _bounds(groups: list[Pieces], ndim: int) -> tuple[NDArray[np.int64], NDArray
     return low, high
 
 
+def _whole_source(mapping: Mapping, shape: tuple[int, ...]) -> Mapping | None:
+    """Return `mapping`, which means all of its source, now that the source's `shape` is known.
+
+    None if their axes do not correspond one to one.
+    """
+    longs = [axis for axis, table in enumerate(mapping.virtual) if table.size != 1]
+    source_longs = [axis for axis, n in enumerate(shape) if n != 1]
+    if len(longs) != len(source_longs) or any(
+        mapping.virtual[i].size > shape[j] for i, j in zip(longs, source_longs, strict=True)
+    ):
+        return None
+    follows: list[int | None] = [None] * len(shape)
+    for i, j in zip(longs, source_longs, strict=True):
+        follows[j] = i
+    return replace(mapping, source=tuple(np.arange(n) for n in shape), follows=tuple(follows))
+
+
 def _intersect(group: Pieces, mapping: Mapping, limit: tuple[int, ...] | None) -> _Part | None:
     """Return the part of an axis group that `mapping` supplies, as indices of its source.
 
     `limit` is the shape of the source, where that may be smaller than the mapping.
     """
+    source = mapping.source or ()
     follower = {v: axis for axis, v in enumerate(mapping.follows) if v is not None}
     hit: NDArray[np.bool_] | None = None
     columns: list[tuple[int, NDArray[np.int64]]] = []
@@ -190,10 +215,10 @@ def _intersect(group: Pieces, mapping: Mapping, limit: tuple[int, ...] | None) -
         position = np.minimum(np.searchsorted(table, wanted), table.size - 1)
         found = table[position] == wanted
         if axis in follower:
-            source = mapping.source[follower[axis]][position]
-            columns.append((follower[axis], source))
+            column = source[follower[axis]][position]
+            columns.append((follower[axis], column))
             if limit is not None:
-                found &= source < limit[follower[axis]]
+                found &= column < limit[follower[axis]]
         hit = found if hit is None else hit & found
     if hit is None or not hit.any():
         return None

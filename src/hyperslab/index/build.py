@@ -170,7 +170,8 @@ def _storage(
     if dcpl.get_external_count():
         return Contiguous(_external_segments(dcpl, path, str(dataset.name), nbytes)), True
     offset = dataset.id.get_offset()
-    if offset is None or nbytes == 0:
+    # Behind a user block, the offset of what was never written is the block's size less one.
+    if offset is None or nbytes == 0 or dataset.id.get_storage_size() == 0:
         return Contiguous(()), True
     return Contiguous((Segment(path, int(offset), nbytes),)), True
 

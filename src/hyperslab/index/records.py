@@ -103,17 +103,20 @@ class Mapping:
         Absolute path of the source file.
     dataset
         Path of the source dataset.
-    virtual, source
-        int64, increasing, one table per axis of the virtual and of the source dataset.
+    virtual
+        int64, increasing, one table per axis of the virtual dataset.
+    source
+        The same for the source dataset; None where all of it is meant, whatever its shape.
     follows
         Per axis of the source: the axis of the virtual dataset that it follows, position by
-        position of their tables; None for an axis of one index, which stays.
+        position of their tables; None for an axis of one index, which stays. Empty where `source`
+        is None.
     """
 
     file: str
     dataset: str
     virtual: tuple[NDArray[np.int64], ...]
-    source: tuple[NDArray[np.int64], ...]
+    source: tuple[NDArray[np.int64], ...] | None
     follows: tuple[int | None, ...]
 
 

@@ -56,6 +56,8 @@ def load_mappings(dataset: h5py.Dataset, path: str) -> tuple[Mapping, ...] | Non
         source = _slabs(dcpl.get_virtual_srcspace(i))
         if virtual is None or source is None:
             return None
+        # "All of the source" is recorded without a shape: it is known once the source is opened.
+        everything = not source and any(slab[2:] != (1, 1) for slab in virtual)
         file_name, dataset_name = dcpl.get_virtual_filename(i), dcpl.get_virtual_dsetname(i)
         endless = [axis for axis, slab in enumerate(virtual) if slab[2] == _UNLIMITED]
         numbered = "%b" in file_name.replace("%%", "") or "%b" in dataset_name.replace("%%", "")
@@ -64,7 +66,7 @@ def load_mappings(dataset: h5py.Dataset, path: str) -> tuple[Mapping, ...] | Non
         for number, slabs in (
             _numbered(virtual, endless, dataset.shape) if numbered else [(0, virtual)]
         ):
-            tables = _tables(slabs, source, dataset.shape)
+            tables = _tables(slabs, slabs if everything else source, dataset.shape)
             if tables is None:
                 return None
             if any(table.size == 0 for table in tables[0]):
@@ -76,8 +78,8 @@ def load_mappings(dataset: h5py.Dataset, path: str) -> tuple[Mapping, ...] | Non
                     ),
                     dataset=_fill_in(dataset_name, number),
                     virtual=tables[0],
-                    source=tables[1],
-                    follows=tables[2],
+                    source=None if everything else tables[1],
+                    follows=() if everything else tables[2],
                 )
             )
     return tuple(found)

@@ -1,0 +1,5 @@
+"""x"""
+from __future__ import annotations
+EXAMPLES=""
+def command() -> None:
+    """x"""

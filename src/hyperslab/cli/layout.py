@@ -1,0 +1,163 @@
+"""What a file is as a whole: an image, a cohort of paired volumes, or neither."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.text import Text
+
+from hyperslab.cli.listing import Node, shape_words
+from hyperslab.cli.terminal import size
+from hyperslab.errors import HyperslabError
+from hyperslab.image import Image, open_image
+from hyperslab.index.session import session
+from hyperslab.layouts import recognise
+
+__all__ = ["LayoutFacts", "describe_layout", "layout_lines"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayoutFacts:
+    """What was recognised.
+
+    Attributes
+    ----------
+    name
+        Of an image layout, or "paired cohort"; "" for neither.
+    image
+        The image, where there is one.
+    facts
+        As JSON can hold it.
+    problem
+        Why the image cannot be described, though the file follows the layout.
+    """
+
+    name: str = ""
+    image: Image | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+    problem: str = ""
+
+
+def describe_layout(path: str, root: Node) -> LayoutFacts:
+    """Recognise the layout of the file at `path`, whose objects are below `root`."""
+    with session(path) as h5:
+        name = recognise(h5)
+    if name is None:
+        return _cohort(root)
+    try:
+        image = open_image(path, name)
+    except HyperslabError as error:
+        return LayoutFacts(
+            name=name, facts={"name": name}, problem=error.message.removeprefix(f"{path}: ")
+        )
+    return LayoutFacts(name=name, image=image, facts=_image_facts(image))
+
+
+def _image_facts(image: Image) -> dict[str, Any]:
+    return {
+        "name": image.layout,
+        "image": image.name,
+        "axes": image.axes,
+        "shape": image.shape,
+        "dtype": image.dtype.name,
+        "nbytes": image.nbytes,
+        "levels": [
+            {"shape": level.shape, "datasets_missing": level.datasets.count(None)}
+            for level in image.spec.levels
+        ],
+        "scale": image.scale,
+        "translation": image.translation,
+        "units": image.units,
+        "channels": [
+            {"name": c.name, "color": c.color, "contrast_limits": c.contrast_limits}
+            for c in image.channels
+        ],
+        "timestamps": [t.isoformat() for t in image.timestamps] if image.timestamps else None,
+    }
+
+
+def _cohort(root: Node) -> LayoutFacts:
+    """Recognise groups at the top whose 3-D datasets pair up by name and shape."""
+    inputs: dict[str, dict[str, tuple[int, ...]]] = {}
+    for group in root.members:
+        held = {
+            member.name: facts.shape
+            for member in group.members
+            if (facts := member.entry.facts) is not None and facts.numeric and facts.shape
+            if len(facts.shape) == 3
+        }
+        if held:
+            inputs[group.name] = held
+    if len(inputs) < 2:
+        return LayoutFacts()
+    every = set[str]().union(*inputs.values())
+    paired = {
+        case for case in every if len({shapes.get(case) for shapes in inputs.values()}) == 1
+    }
+    if len(paired) < 2 or len(paired) < len(every) / 2:
+        return LayoutFacts()
+    facts = {
+        "name": "paired cohort",
+        "inputs": {name: len(held) for name, held in inputs.items()},
+        "cases": len(every),
+        "cases_paired": len(paired),
+    }
+    return LayoutFacts(name="paired cohort", facts=facts)
+
+
+def layout_lines(layout: LayoutFacts) -> list[tuple[str, Text]]:
+    """Return the layout for people: labels and what stands beside them."""
+    if layout.image is not None:
+        return _image_lines(layout.image)
+    if layout.problem:
+        return [("layout", Text(f"{layout.name}, but see the problem below", "yellow"))]
+    if not layout.name:
+        return [("layout", Text("none that is known", "dim"))]
+    facts = layout.facts
+    groups = ", ".join(facts["inputs"])
+    line = f"paired cohort: {groups} hold {facts['cases']} cases"
+    apart = facts["cases"] - facts["cases_paired"]
+    if apart:
+        line += f", of which {apart} are not in all of them with one shape"
+    return [("layout", Text(line))]
+
+
+def _image_lines(image: Image) -> list[tuple[str, Text]]:
+    sizes = " ".join(f"{axis}={n}" for axis, n in zip(image.axes, image.shape, strict=True))
+    title = f"{image.layout} image" + (f" “{image.name}”" if image.name else "")
+    lines = [
+        ("layout", Text(title)),
+        ("image", Text(f"{sizes}, {image.dtype}, {size(image.nbytes)}")),
+    ]
+    n_outer = image.spec.n_outer
+    shapes = ", ".join(shape_words([level.shape[n_outer:]]) for level in image.levels)
+    lines.append(("levels", Text(f"{len(image.levels)}: {shapes}")))
+    space = [i for i, axis in enumerate(image.axes) if axis in "ZYX"]
+    units = {image.units[i] for i in space}
+    if units != {""}:
+        pixel = " × ".join(f"{image.scale[i]:.4g}" for i in space)
+        unit = " ".join(units).replace("um", "µm")
+        lines.append(("pixel", Text(f"{pixel} {unit} ({', '.join(image.axes[i] for i in space)})")))
+    if "C" in image.axes:
+        lines.append(("channels", _channels(image)))
+    if image.timestamps:
+        first, last = image.timestamps[0], image.timestamps[-1]
+        line = f"{len(image.timestamps)} from {first:%Y-%m-%d %H:%M:%S} to {last:%Y-%m-%d %H:%M:%S}"
+        lines.append(("times", Text(line)))
+    return lines
+
+
+def _channels(image: Image) -> Text:
+    line = Text()
+    for channel in image.channels:
+        if line:
+            line.append("   ")
+        if channel.color is not None:
+            red, green, blue = (round(255 * c) for c in channel.color)
+            line.append("■ ", f"rgb({red},{green},{blue})")
+        line.append(channel.name)
+        if channel.contrast_limits is not None:
+            low, high = channel.contrast_limits
+            line.append(f" {low:g} to {high:g}", "dim")
+    return line

@@ -22,7 +22,9 @@ from hyperslab.errors import SelectionError
 __all__ = ["Axis", "Points", "Range", "Selection", "compose", "select", "select_all"]
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen, any of these, though nothing ever changes one: a read makes several, and freezing
+# would double what that costs.
+@dataclass(slots=True)
 class Range:
     """Source indices ``start + step * r`` for ``r`` along result axis `out`.
 
@@ -40,7 +42,7 @@ class Range:
     out: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Points:
     """Source indices from a table over the result axes `out`.
 
@@ -59,7 +61,7 @@ class Points:
 Axis = int | Range | Points
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Selection:
     """A normalised index.
 

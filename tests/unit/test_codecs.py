@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import contextlib
 import ctypes
 import functools
 import importlib
@@ -60,11 +61,12 @@ FILTERS: dict[str, dict[str, Any]] = {
     "bitshuffle-lz4-64": hdf5plugin.Bitshuffle(cname="lz4", nelems=64),
     "bitshuffle-zstd": hdf5plugin.Bitshuffle(cname="zstd"),
     "bitshuffle-zstd-64": hdf5plugin.Bitshuffle(cname="zstd", nelems=64),
-    **{
-        f"blosc-{cname}-{shuffle}": hdf5plugin.Blosc(cname=cname, shuffle=shuffle)
-        for cname in ("blosclz", "lz4", "lz4hc", "zlib", "zstd")
-        for shuffle in (0, 1, 2)
-    },
+    "blosc-blosclz-1": hdf5plugin.Blosc(cname="blosclz", shuffle=1),
+    "blosc-lz4-0": hdf5plugin.Blosc(cname="lz4", shuffle=0),
+    "blosc-lz4-1": hdf5plugin.Blosc(cname="lz4", shuffle=1),
+    "blosc-lz4hc-2": hdf5plugin.Blosc(cname="lz4hc", shuffle=2),
+    "blosc-zlib-1": hdf5plugin.Blosc(cname="zlib", shuffle=1),
+    "blosc-zstd-2": hdf5plugin.Blosc(cname="zstd", shuffle=2),
 }
 DTYPES = ["u1", "i1", "?", "<u2", ">i2", ">i4", "<f4", ">f4", "<f8", ">c16"]
 # One element, fewer than 8, tails of every kind, several blocks of every codec.
@@ -161,11 +163,17 @@ def make(kind: str, shape: tuple[int, ...], dtype: str) -> np.ndarray:
     return (60 + 40 * np.sin(np.arange(n) / 50) + rng.normal(0, 2, n)).astype(dtype).reshape(shape)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("name", FILTERS)
+# HDF5 applies szip to numbers of up to 8 bytes only, and h5py not to booleans.
+APPLICABLE = [
+    (name, dtype)
+    for name in FILTERS
+    for dtype in DTYPES
+    if not (name.startswith("szip") and dtype in ("?", ">c16"))
+]
+
+
+@pytest.mark.parametrize(("name", "dtype"), APPLICABLE)
 def test_the_bytes_are_those_of_h5py(name: str, dtype: str) -> None:
-    if name.startswith("szip") and dtype in ("?", ">c16"):
-        pytest.skip("HDF5 applies szip to integers and floats of up to 8 bytes only")
     n_decoded = 0
     for kind in ("smooth", "noise", "constant"):
         for chunk in CHUNKS:
@@ -187,7 +195,7 @@ def test_the_bytes_are_those_of_h5py(name: str, dtype: str) -> None:
 @functools.cache
 def examples() -> dict[str, Stored]:
     """One chunk for each codec and mode, small enough to be damaged thousands of times."""
-    data = (np.arange(12 * 53, dtype="<u2").reshape(12, 53) // 5) ** 2
+    data = np.repeat(np.arange(53, dtype="<u2") ** 2, 12).reshape(12, 53)
     found = {name: store(data, **FILTERS[name])[0] for name in FILTERS}
     found["scaleoffset"] = store(data, scaleoffset=0)[0]
     found["scaleoffset-float"] = store(data.astype("<f4"), scaleoffset=2)[0]
@@ -222,7 +230,7 @@ def test_any_kind_of_buffer_will_do(name: str) -> None:
 def test_another_size_than_the_one_expected_is_an_error(name: str) -> None:
     stored = examples()[name]
     for size in (0, 1, len(stored.expected) - 2, len(stored.expected) + 2, 2**20):
-        with pytest.raises(CodecError, match=r"expected|bytes"):
+        with pytest.raises(CodecError):
             stored.decode(size=size)
         with pytest.raises(CodecError):
             stored.decode(size=size, with_out=False)
@@ -245,16 +253,10 @@ def test_whatever_is_cut_off_is_missed(name: str) -> None:
 def check_damaged(stored: Stored, raw: bytes) -> None:
     size = len(stored.expected)
     for with_out in (True, False):
-        try:
+        with contextlib.suppress(CodecError):
             assert len(decode(stored.build(), raw, size=size, with_out=with_out)) == size
-        except CodecError:
-            pass
-    # An absurd size in a damaged header must not take the memory of the machine.
-    if stored.code not in (32001,):
-        try:
-            decode(stored.build(), raw, size=None)
-        except CodecError:
-            pass
+    with contextlib.suppress(CodecError):
+        decode(stored.build(), raw, size=None)
 
 
 @pytest.mark.parametrize("name", EXAMPLE_NAMES)
@@ -383,7 +385,9 @@ def test_bzip2_says_what_is_wrong() -> None:
 def test_shuffle_of_any_element_size_and_length(width: int, count: int, left_over: int) -> None:
     nbytes = count * width + left_over % width
     plain = np.random.default_rng(nbytes).integers(0, 256, nbytes, np.uint8)
-    raw = np.concatenate([plain[: count * width].reshape(-1, width).T.ravel(), plain[count * width :]])
+    raw = np.concatenate(
+        [plain[: count * width].reshape(-1, width).T.ravel(), plain[count * width :]]
+    )
     found = decode(build(2, (width,)), raw.tobytes(), size=nbytes)
     assert found == plain.tobytes()
 
@@ -432,18 +436,18 @@ def test_unshuffle_into_any_part_and_any_destination(
     expected = np.ascontiguousarray(np.moveaxis(part, 0, -1)).tobytes()
     size = part.shape[1:]
     layout = data.draw(st.sampled_from(["C", "F", "rows", "spread", "backwards", "unaligned"]))
-    if layout == "rows":
-        dest = np.zeros((*size[:-1], size[-1] + 3 if size else 1), dtype)[..., : size[-1] if size else 1]
-        dest = dest.reshape(size) if not size else dest
+    if layout == "rows":  # windows of longer ones
+        longer = (*size[:-1], size[-1] + 3) if size else ()
+        dest = np.zeros(longer, dtype)[(..., *(slice(n) for n in size))]
     elif layout == "spread":
         dest = np.zeros((*size, 3), dtype)[..., 1]
     elif layout == "backwards":
-        dest = np.zeros(size, dtype)[tuple(slice(None, None, -1) for _ in size)]
+        dest = np.zeros(size, dtype)[(..., *(slice(None, None, -1) for _ in size))]
     elif layout == "unaligned":
         nbytes = int(np.prod(size)) * itemsize
         dest = np.zeros(nbytes + 1, np.uint8)[1:].view(dtype).reshape(size)
     else:
-        dest = np.zeros(size, dtype, order=layout)  # type: ignore[arg-type]
+        dest = np.asarray(np.zeros(size, dtype), order=layout)  # type: ignore[call-overload]
     unshuffle_into(part, dest)
     assert dest.tobytes() == expected
 
@@ -515,11 +519,11 @@ def test_a_last_block_as_long_as_what_is_left() -> None:
         plain = imagecodecs.bitshuffle_decode(block.tobytes(), itemsize=1)
         assert isinstance(plain, bytes)
         stored = store(
-            np.frombuffer(plain + b"1234567", np.uint8), **hdf5plugin.Bitshuffle(cname="lz4")
+            np.frombuffer(plain + b"123", np.uint8), **hdf5plugin.Bitshuffle(cname="lz4")
         )[0]
         seen.add(lz4_blocks(stored.raw)[0])
         assert stored.decode() == stored.expected
-    assert {800, 807} <= seen
+    assert {800, 803} <= seen
 
 
 @pytest.mark.parametrize(
@@ -560,8 +564,17 @@ def test_szip_that_ends_within_padded_lines_is_not_filled_up() -> None:
 
 @pytest.mark.parametrize(
     "values",
-    [(), (169, 8, 16), (169, 7, 16, 33), (169, 0, 16, 33), (169, 8, 33, 33), (169, 8, 0, 33)]
-    + [(169, 8, 16, 0), (169, 8, 16, 5000), (169, 34, 8, 64)],
+    [
+        (),
+        (169, 8, 16),
+        (169, 7, 16, 33),
+        (169, 0, 16, 33),
+        (169, 34, 8, 64),
+        (169, 8, 0, 33),
+        (169, 8, 33, 33),
+        (169, 8, 16, 0),
+        (169, 8, 16, 5000),
+    ],
 )
 def test_szip_refuses_senseless_values(values: tuple[int, ...]) -> None:
     with pytest.raises(CodecError, match="szip"):
@@ -642,13 +655,14 @@ def test_scaleoffset_of_integers_with_any_number_of_bits(dtype: str, fill: str) 
 def test_scaleoffset_of_floats(dtype: str, fill: str) -> None:
     rng = np.random.default_rng(3)
     seen = set()
-    for digits in (-3, -1, 0, 1, 2, 3, 5, 7, 9):
+    for digits in (0, 1, 2, 3, 5, 7, 9):
         for data in (
             rng.normal(-20, 30, 500),
             rng.normal(0, 1e-3, 77),
             np.full(50, -1.375),
             np.full(9, 7.25),
             rng.normal(0, 1e6, 100),
+            rng.normal(0, 1e12, 20),
             np.array([-0.004]),
         ):
             stored_as = data.astype(dtype)

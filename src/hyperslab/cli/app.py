@@ -65,6 +65,15 @@ def _main(
     """HDF5 image volumes at the speed of the hardware."""
 
 
+def _unwrapped(text: str) -> str:
+    """Join the lines of each paragraph, which typer would keep apart."""
+    return "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
+
+
 # In the order in which --help lists them.
 for _module in (info, bench, demo):
-    app.command(_module.__name__.rpartition(".")[2], epilog=_module.EXAMPLES)(_module.command)
+    app.command(
+        _module.__name__.rpartition(".")[2],
+        help=_unwrapped(_module.command.__doc__ or ""),
+        epilog=_module.EXAMPLES,
+    )(_module.command)

@@ -40,7 +40,7 @@ EXAMPLES = examples(
 
 
 def command(
-    file: Annotated[Path, typer.Argument(help="An HDF5 file.", show_default=False)],
+    file: Annotated[Path, typer.Argument(help="An HDF5 file.", metavar="FILE")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, every object in it.")] = False,
     everything: Annotated[bool, typer.Option("--all", help="Fold nothing.")] = False,
 ) -> None:
@@ -79,8 +79,10 @@ def command(
             out.print(_listing(out, rows))
         if any(isinstance(row.item, Fold) for row in rows):
             out.print("\n[dim]--all shows every object.[/]")
-        for where, text in problems:
-            out.print(Text.assemble(("\nProblem: ", "bold red"), (_told(where, text), "red")))
+        for i, (where, text) in enumerate(problems):
+            told = text if where in text else f"{where}: {text}"
+            line = Text.assemble(("Problem: ", "bold red"), (told, "red"))
+            out.print("" if i else "\n", line, sep="", soft_wrap=True)
     if problems:
         raise typer.Exit(1)
 
@@ -95,10 +97,6 @@ def _load(path: str) -> list[Entry]:
     return entries
 
 
-def _told(where: str, text: str) -> str:
-    return text if where in text else f"{where}: {text}"
-
-
 def _ratio(stored: int, decoded: int | None) -> float | None:
     return decoded / stored if stored and decoded else None
 
@@ -111,12 +109,13 @@ def _header(path: str, entries: list[Entry], root: Node, layout: list[tuple[str,
     if root.entry.n_attributes:
         parts.append(_counted(root.entry.n_attributes, "attribute"))
     facts = ", ".join(parts)
-    ratio = _ratio(root.stored_nbytes, root.decoded_nbytes)
-    if ratio is not None:
-        facts += (
-            f"; data take {size(root.stored_nbytes)}, decoded {size(root.decoded_nbytes)} "
-            f"({times(ratio)})"
-        )
+    if root.decoded_nbytes:
+        facts += f"; data take {size(root.stored_nbytes)}, decoded {size(root.decoded_nbytes)}"
+        ratio = _ratio(root.stored_nbytes, root.decoded_nbytes)
+        if root.n_chunks_unwritten:
+            facts += f" ({root.n_chunks_unwritten:,} chunks never written)"
+        elif ratio is not None:
+            facts += f" ({times(ratio)})"
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column()
@@ -139,7 +138,7 @@ _COLUMNS = {
     "stored": {"justify": "right"},
     "decoded": {"justify": "right"},
     "ratio": {"justify": "right", "style": "bold"},
-    "attributes": {"justify": "right", "style": "dim"},
+    "attrs": {"justify": "right", "style": "dim"},
     "": {"style": "yellow"},
 }
 
@@ -169,8 +168,8 @@ def _lines(row: Row, cell: dict[str, str]) -> Text:
         if cell.get(name):
             text.append(f"  {cell[name]}", str(_COLUMNS[name]["style"]))
     details = [cell.get("filters", ""), cell.get("stored", "")]
-    if cell.get("chunks"):
-        details.insert(0, f"chunks {cell['chunks']}")
+    if chunks := cell.get("chunks"):
+        details.insert(0, f"chunks {chunks}" if chunks.startswith("(") else chunks)
     if cell.get("decoded") not in (None, cell.get("stored")):
         details[-1] += f" of {cell['decoded']}"
     if cell.get("ratio"):
@@ -194,13 +193,12 @@ def _is_group(item: Node | Fold) -> bool:
 
 def _name(item: Node | Fold) -> Text:
     if isinstance(item, Node):
-        styles = {"group": "bold blue", "broken": "red", "datatype": "dim"}
+        styles = {"group": "bold blue not dim", "broken": "red", "datatype": "dim"}
         return Text(item.name, styles.get(item.entry.kind, "default"))
     what = f"… {_counted(len(item.nodes), 'other')}"
     if item.like is not None:
-        last = item.nodes[-1].name
         like = item.like.name if item.like.members else "these"
-        what = f"… {len(item.nodes):,} more like {like}, to {last}"
+        what = f"… {len(item.nodes):,} more like {like}"
     return Text(what, "italic")
 
 
@@ -209,6 +207,7 @@ def _cells(item: Node | Fold) -> dict[str, str]:
     nodes = (item,) if isinstance(item, Node) else item.nodes
     stored = sum(node.stored_nbytes for node in nodes)
     decoded = sum(node.decoded_nbytes for node in nodes)
+    unwritten = any(node.n_chunks_unwritten for node in nodes)
     cell: dict[str, str] = {}
     if isinstance(item, Node):
         cell = _of_entry(item.entry)
@@ -230,7 +229,9 @@ def _cells(item: Node | Fold) -> dict[str, str]:
     if stored or decoded:
         cell["stored"] = size(stored)
         cell["decoded"] = size(decoded) if decoded else "?"
-        if (ratio := _ratio(stored, decoded)) is not None and not cell.get(""):
+        ratio = _ratio(stored, decoded)
+        # Where little was written the ratio says nothing; nor does it where nothing is compressed.
+        if ratio is not None and not unwritten and f"{ratio:.2f}" != "1.00":
             cell["ratio"] = times(ratio)
     return cell
 
@@ -254,7 +255,7 @@ def _of_entry(entry: Entry) -> dict[str, str]:
         cell["filters"] = filter_words(facts.filters)
         notes += _notes(facts, entry.problem)
     if entry.n_attributes:
-        cell["attributes"] = str(entry.n_attributes)
+        cell["attrs"] = str(entry.n_attributes)
     cell[""] = ", ".join(notes)
     return cell
 

@@ -36,7 +36,7 @@ class Node:
         What the file says.
     members
         In natural order.
-    n_datasets, stored_nbytes, decoded_nbytes
+    n_datasets, stored_nbytes, decoded_nbytes, n_chunks_unwritten
         Of this entry and everything below, each dataset counted once.
     kind
         Equal for entries that look the same but for their names, numbers and shapes.
@@ -47,6 +47,7 @@ class Node:
     n_datasets: int = 0
     stored_nbytes: int = 0
     decoded_nbytes: int = 0
+    n_chunks_unwritten: int = 0
     kind: Hashable = None
 
     @property
@@ -109,10 +110,12 @@ def _sum_up(node: Node) -> None:
         node.n_datasets = 1
         node.stored_nbytes = facts.stored_nbytes
         node.decoded_nbytes = facts.decoded_nbytes or 0
+        node.n_chunks_unwritten = facts.chunks_total - facts.chunks_allocated
     for member in node.members:
         node.n_datasets += member.n_datasets
         node.stored_nbytes += member.stored_nbytes
         node.decoded_nbytes += member.decoded_nbytes
+        node.n_chunks_unwritten += member.n_chunks_unwritten
     common = (entry.kind, bool(entry.target), bool(entry.repeats), bool(entry.problem))
     if facts is None:
         inside = frozenset((_pattern(member.name), member.kind) for member in node.members)

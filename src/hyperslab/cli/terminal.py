@@ -94,7 +94,7 @@ def times(ratio: float) -> str:
     ('0.95×', '3.1×', '31×')
     """
     digits = 2 if ratio < 1 else 1 if ratio < 10 else 0
-    return f"{ratio:.{digits}f}×"
+    return f"{ratio:,.{digits}f}×"
 
 
 def examples(*pairs: tuple[str, str]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,14 +11,14 @@ from numpy.typing import NDArray
 
 from hyperslab.codecs.base import ChecksumMismatch, CodecError
 from hyperslab.engine import cache
+from hyperslab.engine.flat import do_mapped, do_run
 from hyperslab.engine.limits import limits
 from hyperslab.engine.node import Cells
-from hyperslab.engine.place import pick, place, place_planes
+from hyperslab.engine.place import contiguous_part, pick, place, place_planes
 from hyperslab.engine.plan import ReadPlan, Target
 from hyperslab.engine.scratch import scratch
 from hyperslab.engine.source import OpenFile, acquire, release
 from hyperslab.engine.stats import ReadStats
-from hyperslab.engine.tasks import MappedTask, RunTask
 from hyperslab.errors import ChecksumError, ChunkDecodeError
 from hyperslab.index.container import stale
 from hyperslab.index.library import read_cell
@@ -53,29 +52,28 @@ class Job:
         self._whole = (~plan.keep).tolist()
         self._keep = plan.keep.tolist() if limits.cache_nbytes else [False] * plan.n_cells
         self._batch = plan.batch.tolist()
-        self._tasks: list[Callable[[ReadStats], None]] = []
-        for mapped in plan.mapped:
-            for number in range(mapped.n_pieces):
-                self._tasks.append(MappedTask(plan, mapped, number))
-        for run in plan.runs:
-            self._tasks.append(RunTask(plan, run))
-        self.n_batches = len(self._batch) - 1
-        self.n_tasks = self.n_batches + len(self._tasks)
+        self._mapped = [
+            (mapped, number) for mapped in plan.mapped for number in range(mapped.n_pieces)
+        ]
+        self._n_batches = len(self._batch) - 1
+        self._n_runs = len(plan.runs)
+        self.n_tasks = self._n_batches + self._n_runs + len(self._mapped)
         self._next = itertools.count()
 
     def work(self) -> None:
         """Draw tasks until none is left; the body of every thread."""
         mine = ReadStats()
         waiting: list[tuple[int, cache.Pending]] = []
-        n_batches, n_tasks = self.n_batches, self.n_tasks
-        stop = self.stop
+        plan, stop = self.plan, self.stop
         try:
             while not stop.is_set():
                 i = next(self._next)
-                if i < n_batches:
+                if i < self._n_batches:
                     self._do_batch(self._batch[i], self._batch[i + 1], mine, waiting)
-                elif i < n_tasks:
-                    self._tasks[i - n_batches](mine)
+                elif (i := i - self._n_batches) < self._n_runs:
+                    do_run(plan, plan.runs[i], mine)
+                elif (i := i - self._n_runs) < len(self._mapped):
+                    do_mapped(plan, *self._mapped[i], mine)
                 else:
                     break
             # Only now, with nothing of our own unfinished, wait for other reads.
@@ -269,7 +267,7 @@ class Job:
                 target = self.plan.targets[self._target[placement]]
                 node = target.node
                 position = pick(target.groups, self._piece[placement])
-                skip, part = _contiguous(target, position)
+                skip, part = contiguous_part(target, position)
                 if part is None:
                     view = file.view()[offset : offset + node.decoded_nbytes]
                     elements: Array = np.ndarray(node.cell, node.cell_dtype, view.data)
@@ -345,29 +343,3 @@ class Job:
             chunk=chunk,
             byte_offset=self._offset[cell],
         )
-
-
-def _contiguous(target: Target, position: list[int]) -> tuple[int, Array | None]:
-    """Return where in its cell a piece begins, bytes, and its memory, if both are contiguous."""
-    if target.gather:
-        return 0, None
-    node = target.node
-    skip = 0
-    stride = target.dest.dtype.itemsize
-    partial = False  # an axis taken in part: every axis before it must have one index
-    dst: list[Any] = []
-    for axis in range(len(node.cell) - 1, -1, -1):
-        group, i = target.groups[axis], position[axis]
-        index = group.src[i][0]
-        if isinstance(index, slice):
-            start, n = index.start, len(range(index.start, index.stop, index.step))
-            if n > 1 and (partial or index.step != 1):
-                return 0, None
-            dst.append(group.dst[i][0])
-        else:
-            start, n = index, 1
-        skip += start * stride
-        stride *= node.cell[axis]
-        partial = partial or n != node.cell[axis]
-    part = target.dest[(*reversed(dst), ...)]
-    return skip, part if part.flags.c_contiguous else None

@@ -71,6 +71,8 @@ class Cells:
         Order in which the byte planes of a shuffled cell make up a native element.
     raw
         True if the stored bytes are the elements themselves, in native byte order.
+    one_byte
+        True if elements are booleans, which the cells hold as bytes.
     """
 
     index: DatasetIndex
@@ -85,6 +87,7 @@ class Cells:
     through_library: bool = False
     plane_order: tuple[int, ...] | None = None
     raw: bool = False
+    one_byte: bool = False
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -336,6 +339,7 @@ def _cells(
         through_library=through_library,
         plane_order=plane_order,
         raw=table is not None and not index.filters and index.file_dtype.isnative,
+        one_byte=index.dtype.kind == "b" and not through_library,
     )
 
 

@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hyperslab.codecs.shuffle import unshuffle_into
+from hyperslab.engine.plan import Target
 from hyperslab.grid import Pieces
 
-__all__ = ["pick", "place", "place_planes"]
+__all__ = ["contiguous_part", "pick", "place", "place_planes"]
 
 Array = NDArray[Any]
 
@@ -106,3 +107,32 @@ def _gather(cell: Array, groups: list[Pieces], position: list[int], dest: Array)
         dst += [table.reshape(lead) for table in group.dst[i]]
     source = cell[tuple(basic)].transpose(order)
     dest[tuple(dest_basic)].transpose(dest_order)[tuple(dst)] = source[tuple(src)]
+
+
+def contiguous_part(target: Target, position: list[int]) -> tuple[int, Array | None]:
+    """Return where in its cell a piece begins, bytes, and its memory, if both are contiguous.
+
+    The memory is None if they are not.
+    """
+    if target.gather:
+        return 0, None
+    node = target.node
+    skip = 0
+    stride = target.dest.dtype.itemsize
+    partial = False  # an axis taken in part: every axis before it must have one index
+    dst: list[Any] = []
+    for axis in range(len(node.cell) - 1, -1, -1):
+        group, i = target.groups[axis], position[axis]
+        index = group.src[i][0]
+        if isinstance(index, slice):
+            start, n = index.start, len(range(index.start, index.stop, index.step))
+            if n > 1 and (partial or index.step != 1):
+                return 0, None
+            dst.append(group.dst[i][0])
+        else:
+            start, n = index, 1
+        skip += start * stride
+        stride *= node.cell[axis]
+        partial = partial or n != node.cell[axis]
+    part = target.dest[(*reversed(dst), ...)]
+    return skip, part if part.flags.c_contiguous else None

@@ -54,26 +54,26 @@ class Target:
     together: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Run:
     """Contiguous bytes that go straight into contiguous memory.
 
     Attributes
     ----------
-    node
-        Whose they are.
     file
         Number of the file among the plan's.
     byte_offset
         From the start of the file.
     dest
         As long as the run.
+    n_cells
+        How many unfiltered chunks it takes from: 1, or 0 for a dataset in one piece.
     """
 
-    node: Flat
     file: int
     byte_offset: int
     dest: Array
+    n_cells: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)

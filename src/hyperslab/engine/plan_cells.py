@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from hyperslab.engine.builder import Builder
 from hyperslab.engine.node import Cells
-from hyperslab.engine.plan import ReadPlan, Target
+from hyperslab.engine.place import contiguous_part
+from hyperslab.engine.plan import ReadPlan, Run, Target
 from hyperslab.errors import DamagedFileError
 from hyperslab.grid import cut
 from hyperslab.index.build import bad_entries
@@ -30,27 +31,26 @@ def add_cells(builder: Builder, node: Cells, selection: Selection, dest: Array) 
     plan = builder.plan
     groups = cut(selection, node.shape, node.cell, node.strides)
     index = node.index
+    gather, single = False, True
+    for group in groups:
+        gather |= group.tables
+        single &= len(group.src) == 1
     file = builder.file(index.file, index.fingerprint)
-    if node.table is not None:
-        together = builder.together(file, "raw" if node.raw else "coded", -1)
-    else:
-        together = builder.together(file, "other", node.uid)
-    target = Target(
-        node=node,
-        dest=dest.view(np.uint8) if dest.dtype == np.bool_ and not node.through_library else dest,
-        groups=groups,
-        gather=any(g.tables for g in groups),
-        file=file,
-        together=together,
-    )
-    t = len(plan.targets)
-    plan.targets.append(target)
     for segment, expected in node.segments:
         builder.file(segment.file, expected)
     table = node.table
-    if all(len(group.src) == 1 for group in groups) and table is not None and table.sound:
-        _add_cell(builder, target, t, table)
+    if table is not None:
+        together = builder.together(file, "raw" if node.raw else "coded", -1)
+    else:
+        together = builder.together(file, "other", node.uid)
+    if node.one_byte:
+        dest = dest.view(np.uint8)
+    target = Target(node, dest, groups, gather, file, together)
+    if single and table is not None and table.sound:
+        _add_cell(builder, target, table)
         return
+    t = len(plan.targets)
+    plan.targets.append(target)
     number: NDArray[np.int64] = np.zeros((), np.int64)
     whole: NDArray[np.bool_] = np.ones((), np.bool_)
     for group in groups:
@@ -83,24 +83,33 @@ def add_cells(builder: Builder, node: Cells, selection: Selection, dest: Array) 
     builder.columns.append((np.full(number.size, t), piece, number, offset, nbytes, mask, whole))
 
 
-def _add_cell(builder: Builder, target: Target, t: int, table: ChunkTable) -> None:
+def _add_cell(builder: Builder, target: Target, table: ChunkTable) -> None:
     """Add a request that meets one cell only: the same as above, without the arrays."""
-    node = target.node
-    number = sum([group.number[0] for group in target.groups])
+    plan, node, groups = builder.plan, target.node, target.groups
+    number = 0
+    for group in groups:
+        number += group.number[0]
     row = number
     if table.number is not None:
         row = int(table.rows(np.array([number]))[0])
         if row < 0:
-            builder.plan.n_filled += 1
-            builder.plan.fills.append((target.dest, node.index.fill))
+            plan.n_filled += 1
+            plan.fills.append((target.dest, node.index.fill))
             return
-    mask = int(table.filter_mask[row])
+    offset = table.byte_offset.item(row)
+    if node.raw:
+        skip, part = contiguous_part(target, [0] * len(groups))
+        if part is not None:
+            plan.runs.append(Run(target.file, offset + skip, part, 1))
+            return
+    mask = table.filter_mask.item(row)
     if table.unfiltered_edges and _partial(node, np.array([number]))[0]:
         mask = _ALL_SKIPPED
-    whole = all(group.whole[0] for group in target.groups)
+    whole = all(group.whole[0] for group in groups)
     builder.cells.append(
-        (t, 0, number, int(table.byte_offset[row]), int(table.nbytes[row]), mask, whole)
+        (len(plan.targets), 0, number, offset, table.nbytes.item(row), mask, whole)
     )
+    plan.targets.append(target)
 
 
 def _partial(node: Cells, number: NDArray[np.int64]) -> NDArray[np.bool_]:

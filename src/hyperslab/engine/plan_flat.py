@@ -45,7 +45,7 @@ def add_flat(builder: Builder, node: Flat, selection: Selection, dest: Array) ->
         if node.index.file_dtype.isnative:
             runs = _runs(node, base, selection, dest)
             if runs is not None:
-                plan.runs.extend(Run(node, file, offset, part) for offset, part in runs)
+                plan.runs.extend(Run(file, offset, part, 0) for offset, part in runs)
                 return
     _add_mapped(plan, node, file, base, selection, dest)
 

@@ -136,37 +136,48 @@ def walk_file(h5: h5py.File) -> Iterator[Entry]:
 class _Walk:
     def __init__(self, h5: h5py.File) -> None:
         self._h5 = h5
-        self._first: dict[tuple[str, int], str] = {}  # (file, address in it) to path
+        # HDF5's number of the file, and the address in it. A file that is opened anew, by another
+        # external link, gets another number; those above us are open, so no circle goes unnoticed.
+        self._first: dict[tuple[int, int], str] = {}
+        self._file_number = _identity(h5)[0]
 
     def group(self, group: h5py.Group, path: str, entry: Entry, depth: int) -> Iterator[Entry]:
         self._first.setdefault(_identity(group), path)
         yield entry
         try:
-            names = sorted(group, key=natural_key)
+            # h5py gives the name as bytes where it is no UTF-8.
+            keys = {
+                key if isinstance(key, str) else key.decode("utf-8", "backslashreplace"): key
+                for key in group
+            }
         except _TROUBLE as error:
             yield _broken(posixpath.join(path, "?"), "", f"the members cannot be listed: {error}")
             return
-        for name in names:
-            yield from self._member(group, name, posixpath.join(path, name), depth)
+        for name in sorted(keys, key=natural_key):
+            yield from self._member(group, keys[name], posixpath.join(path, name), depth)
 
-    def _member(self, group: h5py.Group, name: str, path: str, depth: int) -> Iterator[Entry]:
+    def _member(
+        self, group: h5py.Group, key: str | bytes, path: str, depth: int
+    ) -> Iterator[Entry]:
         import h5py
 
-        target = ""
+        target, soft = "", False
         try:
-            link = group.get(name, getlink=True)
-            if isinstance(link, h5py.SoftLink):
-                target = posixpath.join(group.name or "/", link.path)
-            elif isinstance(link, h5py.ExternalLink):
-                target = f"{link.filename}:{link.path}"
-            item = group[name]
+            raw = key.encode("utf-8") if isinstance(key, str) else key
+            if group.id.links.get_info(raw).type != h5py.h5l.TYPE_HARD:
+                link = group.get(key, getlink=True)
+                if isinstance(link, h5py.SoftLink):
+                    target, soft = posixpath.join(group.name or "/", link.path), True
+                elif isinstance(link, h5py.ExternalLink):
+                    target = f"{link.filename}:{link.path}"
+            item = group[key]
             identity = _identity(item)
             n_attributes = int(h5py.h5a.get_num_attrs(item.id))
         except _TROUBLE as error:
             yield _broken(path, target, self._reason(path, error))
             return
         repeats = self._first.get(identity, "")
-        if isinstance(link, h5py.SoftLink) and identity[0] == _file_of(self._h5):
+        if soft and identity[0] == self._file_number:
             repeats = repeats or posixpath.normpath(target)
         elif not repeats:
             self._first[identity] = path
@@ -217,14 +228,11 @@ def _broken(path: str, target: str, problem: str) -> Entry:
     return Entry(path=path, kind="broken", target=target, problem=problem)
 
 
-def _file_of(item: Any) -> str:
-    return os.path.abspath(item.file.filename)
-
-
-def _identity(item: Any) -> tuple[str, int]:
+def _identity(item: Any) -> tuple[int, int]:
     import h5py
 
-    return _file_of(item), int(h5py.h5o.get_info(item.id).addr)
+    info = h5py.h5o.get_info(item.id)
+    return int(info.fileno), int(info.addr)
 
 
 def _describe(dataset: h5py.Dataset, path: str) -> tuple[DatasetFacts, str]:

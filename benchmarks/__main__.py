@@ -16,31 +16,23 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 import hyperslab as hs
 from benchmarks.data import N_CASES, make_cohort_file, make_grid_file, make_volume_file
-from benchmarks.paired import Paired, time_in_turn
+from benchmarks.paired import time_in_turn
+from benchmarks.picture import draw
+from benchmarks.row import Row
 from hyperslab.engine import cache
 from hyperslab.engine.limits import available_cpus
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One line of the table: work, who is compared with, what is promised, what came out."""
-
-    work: str
-    peer: str
-    floor: float
-    aim: float
-    result: Paired
 
 
 def _volumes(path: Path, n: int) -> Iterator[Row]:
@@ -138,6 +130,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("bench-output"))
     parser.add_argument("--pairs", type=int, default=9, help="timed pairs per row (default 9)")
+    parser.add_argument("--plot", type=Path, help="draw the ratios, e.g. bench.png")
     parser.add_argument("--only", default="", help="only rows whose work holds this text")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
@@ -160,7 +153,7 @@ def main() -> int:
         kept = result.ratio >= row.floor
         style = "green" if result.ratio >= row.aim else "yellow" if kept else "bold red"
         table.add_row(
-            row.work,
+            escape(row.work),
             row.peer,
             f"{result.theirs_s * 1e3:.1f} ms",
             f"{result.ours_s * 1e3:.1f} ms",
@@ -190,6 +183,9 @@ def main() -> int:
         )
     )
     console.print(f"written to {report}")
+    if options.plot is not None:
+        draw(rows, options.plot)
+        console.print(f"drawn to {options.plot}")
     broken = [row.work for row in rows if row.result.ratio < row.floor] + (
         ["chunk table"] if index_s >= 0.5 else []
     )

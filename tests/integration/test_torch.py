@@ -479,10 +479,14 @@ def test_cases_that_an_input_lacks(tmp_path: Path) -> None:
 
 
 def test_cases_that_nobody_has(cohort: str) -> None:
-    with pytest.raises(SampleError, match=r"no input has a case '1PA01'.*'1PA001'") as e:
+    with pytest.raises(
+        SampleError, match=r"no input has: 1PA01\. Close to the first: .*1PA001"
+    ) as e:
         SliceDataset(cohort, cases=["1PA01", "1PB002"])
     assert e.value.cases == ("1PA01",)
-    with pytest.raises(SampleError, match="'1PA001' more than once"):
+    with pytest.raises(SampleError, match=r"no input has: x, y\. There are 1PA001, 1PA004, "):
+        SliceDataset(cohort, cases=["y", "1PB002", "x"])
+    with pytest.raises(SampleError, match="1PA001 more than once"):
         SliceDataset(cohort, cases=["1PA001", "1PB002", "1PA001"])
     with pytest.raises(SampleError, match="`cases` is empty"):
         SliceDataset(cohort, cases=[])

@@ -235,8 +235,9 @@ def recipes(draw: st.DrawFn, shape: tuple[int, ...], *, native: bool = False) ->
         filters = draw(pipelines(dtype, math.prod(chunks)))
         if native:
             filters = tuple(entry for entry in filters if entry[0] in NATIVE)
-        if filters and facts["alloc_time"] is not None:
-            facts["fill_time"] = None  # chunks would be allocated and hold no sound stream
+        if filters:
+            # HDF5 would allocate chunks that hold no sound stream.
+            facts["alloc_time"] = None
         facts.update(chunks=tuple(chunks), maxshape=tuple(maxshape), filters=filters)
         n_chunks = math.prod(-(-n // c) for n, c in zip(shape, chunks, strict=True))
         if filters and n_chunks:

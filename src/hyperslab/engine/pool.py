@@ -26,7 +26,7 @@ def _helpers() -> ThreadPoolExecutor:
     if _executor is None:
         with _lock:
             if _executor is None:
-                _executor = ThreadPoolExecutor(_MOST_HELPERS, thread_name_prefix="hyperslab")
+                _executor = ThreadPoolExecutor(_MOST_HELPERS, thread_name_prefix="hyperslab-read")
     return _executor
 
 

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from hyperslab.errors import MissingSourceError, UnsupportedDtypeError
 from hyperslab.filters import Filter, filter_name
 from hyperslab.grid import grid_shape, grid_strides
-from hyperslab.index.header import has_unfiltered_edges
+from hyperslab.index.extensible import chunk_coordinates, misplaced_axis
+from hyperslab.index.header import has_extensible_array, has_unfiltered_edges
 from hyperslab.index.records import (
     Chunked,
     ChunkTable,
@@ -249,8 +250,9 @@ def load_chunk_table(dataset: h5py.Dataset, index: DatasetIndex) -> ChunkTable:
     number = np.zeros(len(origins), np.int64)
     if origins:
         coordinates = np.array(origins, np.int64) // np.array(storage.chunks)
+        coordinates = _true_coordinates(dataset, index, storage.chunks, coordinates)
         number = coordinates @ np.array(grid_strides(grid), np.int64)
-        inside = (coordinates < np.array(grid)).all(axis=1)
+        inside: NDArray[np.bool_] = np.all(coordinates < np.array(grid), axis=1)
     else:
         inside = np.zeros(0, np.bool_)
     order = np.argsort(number, kind="stable")
@@ -289,6 +291,28 @@ def decoded_chunk_nbytes(index: DatasetIndex) -> int:
     if not isinstance(index.storage, Chunked):
         raise TypeError(f"{index.name} is not chunked")
     return math.prod(index.storage.chunks) * index.file_dtype.itemsize
+
+
+def _true_coordinates(
+    dataset: h5py.Dataset,
+    index: DatasetIndex,
+    chunks: tuple[int, ...],
+    reported: NDArray[np.int64],
+) -> NDArray[np.int64]:
+    """Correct the coordinates that HDF5 reports, for the one chunk index where they are wrong."""
+    import h5py
+
+    axis = misplaced_axis(dataset.maxshape)
+    if axis is None:
+        return reported
+    address = h5py.h5o.get_info(dataset.id).addr
+    with open(index.file, "rb") as stream:
+        if not has_extensible_array(stream, address, dataset.file.userblock_size):
+            return reported
+    most = [
+        None if n is None else -(-n // c) for n, c in zip(dataset.maxshape, chunks, strict=True)
+    ]
+    return chunk_coordinates(reported, most, axis)
 
 
 def _edges_unfiltered(

@@ -1,8 +1,8 @@
-"""The one fact of a dataset that no h5py call tells: are its partial edge chunks filtered?
+"""Facts of a chunked dataset that no h5py call tells: how its chunks are indexed, and its edges.
 
 HDF5 file format specification 3.0, sections IV.A.1 (object headers) and IV.A.2.i (data layout
-message, version 4 and later, chunked: bit 0 of the flags is "do not apply filter to a partial
-edge chunk").
+message, version 4 and later, chunked: flags, number of dimensions, bytes per dimension, dimensions,
+chunk index type; bit 0 of the flags is "do not apply filter to a partial edge chunk").
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ import struct
 from collections.abc import Iterator
 from typing import BinaryIO
 
-__all__ = ["has_unfiltered_edges"]
+__all__ = ["has_extensible_array", "has_unfiltered_edges"]
 
 _LAYOUT = 0x08
 _CONTINUATION = 0x10
+_CHUNKED = 2
+_EXTENSIBLE_ARRAY = 4
 
 
 def has_unfiltered_edges(stream: BinaryIO, address: int, base: int) -> bool:
@@ -34,11 +36,28 @@ def has_unfiltered_edges(stream: BinaryIO, address: int, base: int) -> bool:
     bool
         False also for headers that predate the flag (version 1 headers never carry it).
     """
+    body = _chunked_layout(stream, address, base)
+    return body is not None and bool(body[2] & 1)
+
+
+def has_extensible_array(stream: BinaryIO, address: int, base: int) -> bool:
+    """Tell whether the dataset's chunks are indexed by an extensible array.
+
+    Parameters and cost as of `has_unfiltered_edges`.
+    """
+    body = _chunked_layout(stream, address, base)
+    if body is None:
+        return False
+    at = 5 + body[3] * body[4]
+    return len(body) > at and body[at] == _EXTENSIBLE_ARRAY
+
+
+def _chunked_layout(stream: BinaryIO, address: int, base: int) -> bytes | None:
+    """Return the layout message of a chunked dataset, if it has one of version 4 or later."""
     for kind, body in _messages(stream, address + base, base):
-        if kind == _LAYOUT and len(body) >= 3:
-            version, layout_class, flags = body[0], body[1], body[2]
-            return version >= 4 and layout_class == 2 and bool(flags & 1)
-    return False
+        if kind == _LAYOUT and len(body) >= 5:
+            return body if body[0] >= 4 and body[1] == _CHUNKED else None
+    return None
 
 
 def _messages(stream: BinaryIO, position: int, base: int) -> Iterator[tuple[int, bytes]]:

@@ -188,10 +188,13 @@ def _choose(
     unknown = sorted(wanted - there, key=natural_key)
     if unknown and there:
         close = difflib.get_close_matches(unknown[0], there, n=3)
-        some = close or sorted(there, key=natural_key)
+        offered = (
+            f"Close to the first: {_listed(close)}"
+            if close
+            else f"There are {_listed(sorted(there, key=natural_key))}"
+        )
         raise SampleError(
-            f"{path}: no input has a case {_listed(map(repr, unknown))}. There "
-            f"{'is' if close else 'are'}, for instance, {_listed(map(repr, some))}.",
+            f"{path}: cases that no input has: {_listed(unknown)}. {offered}.",
             file=path,
             cases=tuple(unknown),
             inputs=tuple(groups),
@@ -231,9 +234,7 @@ def _wanted(cases: Iterable[str] | str) -> set[str]:
     wanted = set(names)
     if len(wanted) < len(names):
         repeated = sorted({name for name in names if names.count(name) > 1}, key=natural_key)
-        raise SampleError(
-            f"cases names {_listed(map(repr, repeated))} more than once", cases=tuple(repeated)
-        )
+        raise SampleError(f"cases names {_listed(repeated)} more than once", cases=tuple(repeated))
     return wanted
 
 

@@ -302,7 +302,7 @@ class SliceDataset(Dataset[dict[str, Any]]):
         """Return `error` with what it means for training: the samples that cannot be read."""
         cohort, axis = self._cohort, self._cohort.axis
         spans: dict[int, range] = {}
-        for (_, case), array in self._arrays.items():
+        for (_, case), array in list(self._arrays.items()):
             if (array.index.file, array.index.name) != (error.file, error.dataset):
                 continue
             spans[case] = range(array.shape[axis])
@@ -312,7 +312,7 @@ class SliceDataset(Dataset[dict[str, Any]]):
         if spans:
             samples = [(cohort.cases[case], k) for case, span in spans.items() for k in span]
             told = "; ".join(
-                f"slices {span[0]} to {span[-1]} of case {cohort.cases[case]!r}"
+                f"slices {span.start} to {span.stop - 1} of case {cohort.cases[case]!r}"
                 for case, span in spans.items()
             )
         else:  # the damage is in a file that this one refers to

@@ -4,13 +4,14 @@
 #   make demo     small files, both jobs, a table and a picture in demo-output/
 #   make test     the tests
 #   make lint     ruff, mypy, the import floors, the docs built strictly
-#   make bench    hyperslab against h5py and hidefix, in ratios
+#   make bench    hyperslab against h5py and hidefix, in ratios (PLOT=FILE.png draws them)
 #   make docs     the docs, in site/
 #   make fuzz     the property tests, for much longer and with new random cases
 #   make clean    remove what the targets above wrote, .venv excepted
 
 PYTHON ?= python3
 PYTEST_ARGS ?=
+PLOT ?=
 
 # mkdocs-material announces its successor on every build; this is its own switch for that.
 export NO_MKDOCS_2_WARNING := 1
@@ -51,7 +52,7 @@ lint: $(READY)
 	$(BIN)/mkdocs build --strict --quiet
 
 bench: $(READY)
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks $(if $(PLOT),--plot $(PLOT))
 
 docs: $(READY)
 	$(BIN)/mkdocs build --strict

@@ -73,20 +73,20 @@ class SliceDataset(Dataset[dict[str, Any]]):
 
     Notes
     -----
-    *Workers.* Holds no HDF5 handle, descriptor or lock between calls, and pickles as the list of
-    its cases: tens of bytes a case. In a worker process it indexes what it reads, and uses its
-    share of the CPUs: available CPUs / workers, and no more than the configured threads. Every
-    process has a decoded-chunk cache of its own (`hyperslab.configure`, or HYPERSLAB_CACHE_MB in
-    the environment, sets how large).
+    *Workers.* Holds no HDF5 handle and no lock between calls, and pickles as the list of its cases:
+    tens of bytes a case. In a worker process it indexes what it reads, and uses that worker's share
+    of the CPUs (available CPUs / workers, and no more than the configured threads). Every process
+    keeps decoded chunks of its own; `hyperslab.configure`, or HYPERSLAB_CACHE_MB in the
+    environment, says how many bytes.
 
     *Subclasses* that override `__getitem__` get it called for batches as well, sample by sample.
-    Override `__getitems__` instead to keep reading a batch by one plan.
+    Overriding `__getitems__` too keeps reading a batch by one plan.
 
     *Ragged cases.* H and W may differ between cases. Each sample is right by itself; stacking
     them, as DataLoader's default collation does, needs a crop or pad first.
 
-    *Cost.* Construction indexes every dataset, about 60 microseconds each, and keeps 8 bytes a
-    sample; chunk tables are read when a case is first read.
+    *Cost.* Construction indexes every dataset, a few tenths of a millisecond each, and keeps 8 bytes
+    a sample; chunk tables are read when a case is first read.
 
     Examples
     --------

@@ -31,16 +31,24 @@ from hyperslab.index.virtual import load_mappings, source_files
 if TYPE_CHECKING:
     import h5py
 
-__all__ = ["bad_entries", "decoded_chunk_nbytes", "describe_dataset", "load_chunk_table"]
+__all__ = [
+    "bad_entries",
+    "decoded_chunk_nbytes",
+    "describe_dataset",
+    "load_chunk_table",
+    "load_filters",
+]
 
 
-def describe_dataset(dataset: h5py.Dataset, *, name: str) -> DatasetIndex:
+def describe_dataset(dataset: h5py.Dataset, path: str, *, name: str) -> DatasetIndex:
     """Return the facts of an open h5py `dataset`.
 
     Parameters
     ----------
     dataset
         Open; not kept.
+    path
+        Absolute path of the file that holds it.
     name
         How the caller called it, for messages.
 
@@ -53,7 +61,6 @@ def describe_dataset(dataset: h5py.Dataset, *, name: str) -> DatasetIndex:
     -----
     Cost: tens of microseconds; the chunk table is not touched.
     """
-    path = os.path.abspath(dataset.file.filename)
     dtype, file_dtype, direct = _element_type(dataset, path, name)
     dcpl = dataset.id.get_create_plist()
     storage, follows = _storage(dataset, dcpl, path, file_dtype)
@@ -64,7 +71,7 @@ def describe_dataset(dataset: h5py.Dataset, *, name: str) -> DatasetIndex:
         dtype=dtype,
         file_dtype=file_dtype,
         fill=_fill_value(dcpl, dtype),
-        filters=_filters(dcpl),
+        filters=load_filters(dcpl),
         storage=storage,
         direct=direct and follows,
         stored_nbytes=int(dataset.id.get_storage_size()),
@@ -129,7 +136,8 @@ def _fill_value(dcpl: h5py.h5p.PropDCID, dtype: np.dtype) -> NDArray[Any]:
     return fill
 
 
-def _filters(dcpl: h5py.h5p.PropDCID) -> tuple[Filter, ...]:
+def load_filters(dcpl: h5py.h5p.PropDCID) -> tuple[Filter, ...]:
+    """Return the filter pipeline that `dcpl` records, in the order of writing."""
     found = []
     for i in range(dcpl.get_nfilters()):
         code, flags, values, recorded = dcpl.get_filter(i)

@@ -103,7 +103,10 @@ class FileIndex:
                             file=self.path,
                             dataset=name,
                         )
-                    index = self._datasets.get(name) or describe_dataset(item, name=name)
+                    # Behind an external link, another file.
+                    inside = item.file.filename == h5.filename
+                    path = self.path if inside else os.path.abspath(item.file.filename)
+                    index = self._datasets.get(name) or describe_dataset(item, path, name=name)
                     if tables and isinstance(index.storage, Chunked):
                         self._tables[name] = load_chunk_table(item, index)
                     self._datasets[name] = index

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import os
 import threading
+import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
-from hyperslab.errors import MissingFileError, NotHDF5Error
+from hyperslab.errors import FileInUseWarning, MissingFileError, NotHDF5Error
+from hyperslab.index.superblock import UnmarkedFile
 
 if TYPE_CHECKING:
     import h5py
@@ -32,8 +34,8 @@ if hasattr(os, "register_at_fork"):
     )
 
 
-def check_signature(path: str) -> None:
-    """Raise unless `path` is a regular file with an HDF5 signature.
+def check_signature(path: str) -> int:
+    """Return the size of the user block, bytes; raise unless `path` is a regular file with an HDF5 signature.
 
     The signature stands at byte 0, or at 512, 1024, 2048 ... after a user block (HDF5 file format
     specification, section II.A). Reads 8 bytes at each; never opens the file through HDF5.
@@ -53,7 +55,7 @@ def check_signature(path: str) -> None:
             while offset < size:
                 stream.seek(offset)
                 if stream.read(8) == _SIGNATURE:
-                    return
+                    return offset
                 offset = offset * 2 or 512
     except FileNotFoundError:
         raise MissingFileError(
@@ -78,20 +80,23 @@ def session(path: str) -> Iterator[h5py.File]:
         With the HDF5 library's own reason in the message.
     """
     with _visit:
-        check_signature(path)
-        with _open(path) as handle:
-            yield handle
+        base = check_signature(path)
+        with ExitStack() as stack:
+            yield _open(path, base, stack)
 
 
-def _open(path: str) -> h5py.File:
+def _open(path: str, base: int, stack: ExitStack) -> h5py.File:
+    """Open `path`, to be closed by `stack`."""
     import h5py
 
     # Where this process has the file open already, HDF5 insists on the same way of locking; then
     # the lock, if any, is held already, and opening the file again takes no new one.
     for locking in (False, "best-effort", True):
         try:
-            return h5py.File(path, "r", locking=locking)
+            return stack.enter_context(h5py.File(path, "r", locking=locking))
         except OSError as error:
+            if "consistency flags" in str(error):
+                return _open_unmarked(path, base, stack)
             if "flag values don't match" not in str(error):
                 raise NotHDF5Error(
                     f"{path}: the HDF5 library cannot open it: {error}. The file may be damaged "
@@ -100,3 +105,29 @@ def _open(path: str) -> h5py.File:
                 ) from error
             reason = error
     raise NotHDF5Error(f"{path}: the HDF5 library cannot open it: {reason}", file=path)
+
+
+_warned: set[str] = set()
+
+
+def _open_unmarked(path: str, base: int, stack: ExitStack) -> h5py.File:
+    """Open a file whose superblock says that a writer is at it."""
+    import h5py
+
+    if path not in _warned:
+        _warned.add(path)
+        warnings.warn(
+            f"{path}: it is marked as open for writing: a writer has it open, or died without "
+            "closing it. It is read as it is on disk now, which may be incomplete.",
+            FileInUseWarning,
+            stacklevel=2,
+        )
+    file = stack.enter_context(UnmarkedFile(path, base))
+    try:
+        return stack.enter_context(h5py.File(file, "r"))
+    except OSError as error:
+        raise NotHDF5Error(
+            f"{path}: it is marked as open for writing, and the HDF5 library cannot make sense of "
+            f"it: {error}",
+            file=path,
+        ) from error

@@ -14,7 +14,7 @@ from hyperslab.codecs.pipeline import is_native
 from hyperslab.errors import HyperslabError, UnsupportedDtypeError
 from hyperslab.filters import Filter, filter_package
 from hyperslab.grid import grid_shape
-from hyperslab.index.build import _filters, describe_dataset
+from hyperslab.index.build import describe_dataset, load_filters
 from hyperslab.index.resolve import get_object
 from hyperslab.index.virtual import source_files
 
@@ -241,7 +241,7 @@ def _describe(dataset: h5py.Dataset, path: str) -> tuple[DatasetFacts, str]:
 
     problem, numeric = "", True
     try:
-        describe_dataset(dataset, name=path)
+        describe_dataset(dataset, os.path.abspath(dataset.file.filename), name=path)
     except UnsupportedDtypeError:
         numeric = False
     except HyperslabError as error:
@@ -261,7 +261,7 @@ def _describe(dataset: h5py.Dataset, path: str) -> tuple[DatasetFacts, str]:
         if missing:
             more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
             problem = f"needs {missing[0]}{more}, which is not there"
-    filters = _filters(dcpl)
+    filters = load_filters(dcpl)
     native = is_native(filters)
     if numeric and not native and not problem:
         problem = _lacking(filters)

@@ -214,6 +214,14 @@ class Image(Readable):
         return self._spec.translation
 
     @property
+    def origin(self) -> tuple[float, ...]:
+        """Position of the border where the first pixel begins, in `units`.
+
+        Half a pixel before `translation`; for Imaris files the recorded ExtMin.
+        """
+        return self._spec.origin
+
+    @property
     def units(self) -> tuple[str, ...]:
         """Unit of `scale` and `translation` along each axis, "" where there is none."""
         return self._spec.units

@@ -443,6 +443,27 @@ def test_damage_names_the_samples(tmp_path: Path, n_workers: int) -> None:
         assert pickle.loads(pickle.dumps(caught.value)).samples == caught.value.samples
 
 
+def test_damage_in_a_source_names_the_samples_of_the_batch(tmp_path: Path) -> None:
+    data = volume(8, 6, 4)
+    source = write(tmp_path / "source.h5", {"v": data}, chunks=(8, 6, 2), compression="gzip")
+    with h5py.File(tmp_path / "f.h5", "w") as h5:
+        layout = h5py.VirtualLayout((8, 6, 4), "f4")
+        layout[...] = h5py.VirtualSource("source.h5", "v", (8, 6, 4))
+        h5.create_virtual_dataset("MR/p1", layout)
+    with h5py.File(source, "r") as h5:
+        info = h5["v"].id.get_chunk_info(1)
+    with source.open("r+b") as stream:
+        stream.seek(info.byte_offset)
+        stream.write(b"\xff" * info.size)
+    ds = SliceDataset(tmp_path / "f.h5", inputs="MR")
+    np.testing.assert_array_equal(ds[1]["MR"][0], data[..., 1])
+    with pytest.raises(
+        ChunkDecodeError, match=r"source\.h5.*one or more of slice 1 of.*slice 3"
+    ) as e:
+        ds.__getitems__([1, 3])
+    assert e.value.samples == (("p1", 1), ("p1", 3))
+
+
 # --- cohorts that do not pair up
 
 
@@ -559,7 +580,9 @@ def test_the_how_to_runs(
     page = Path(__file__).parents[2] / "docs" / "how-to" / "train-on-slices.md"
     code = re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.S | re.M)
     monkeypatch.chdir(tmp_path)
-    exec("\n".join(code), {"__name__": "__main__"})
+    names: dict[str, Any] = {"__name__": "__main__"}
+    exec("\n".join(code), names)
+    del names["loader"]  # left to the cycle collector, PyTorch waits five seconds for each worker
     printed = capsys.readouterr().out
     for promised in ("144 slices", "('1PA004', 6)", "[8, 1, 64, 64]", "[8, 1, 48, 48]"):
         assert promised in printed

@@ -526,6 +526,14 @@ def test_a_last_block_as_long_as_what_is_left() -> None:
     assert {800, 803} <= seen
 
 
+def test_bitshuffle_with_an_absurd_block_size_is_an_error() -> None:
+    stored = examples()["bitshuffle-lz4"]
+    block = (2**32 - 16).to_bytes(4, "big")
+    raw = stored.raw[:8] + block + stored.raw[12:]
+    check_damaged(stored, (2**32 + 16).to_bytes(8, "big") + block + raw[12:])
+    assert decode(stored.build(), raw, size=len(stored.expected)) == stored.expected
+
+
 @pytest.mark.parametrize(
     "values", [(), (0, 4), (0, 4, 0, 0, 2), (0, 4, 2, 7, 0), (0, 4, 2, 0, 1), (0, 4, 2, 0, 9)]
 )
@@ -553,6 +561,13 @@ def test_szip_of_any_scan_line(method: str, block: int, dtype: str) -> None:
             if not stored.skipped:
                 assert stored.decode() == stored.expected
                 assert stored.decode(size=None) == stored.expected
+
+
+def test_szip_ignores_options_that_are_none() -> None:
+    stored = examples()["szip-nn-8"]
+    options, *rest = stored.values
+    found = decode(build(4, (options | 0xFFFFFF00, *rest)), stored.raw, size=len(stored.expected))
+    assert found == stored.expected
 
 
 def test_szip_that_ends_within_padded_lines_is_not_filled_up() -> None:

@@ -1,5 +1,9 @@
 """x"""
+
 from __future__ import annotations
-EXAMPLES=""
+
+EXAMPLES = ""
+
+
 def command() -> None:
     """x"""

@@ -32,6 +32,8 @@ from hyperslab.index.tree import DatasetFacts, Entry, walk_file
 
 __all__ = ["EXAMPLES", "command"]
 
+_MOST_PROBLEMS = 12
+
 EXAMPLES = examples(
     ("hyperslab info cohort.h5", "groups, datasets, sizes and layout; what is alike is folded"),
     ("hyperslab info cells.ims --all", "every object of the file"),
@@ -41,7 +43,7 @@ EXAMPLES = examples(
 
 def command(
     file: Annotated[Path, typer.Argument(help="An HDF5 file.", metavar="FILE")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, every object in it.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, unfolded.")] = False,
     everything: Annotated[bool, typer.Option("--all", help="Fold nothing.")] = False,
 ) -> None:
     """Show what is in a file: shapes, chunks, filters, sizes, and the image layout if it has one.
@@ -79,10 +81,9 @@ def command(
             out.print(_listing(out, rows))
         if any(isinstance(row.item, Fold) for row in rows):
             out.print("\n[dim]--all shows every object.[/]")
-        for i, (where, text) in enumerate(problems):
-            told = text if where in text else f"{where}: {text}"
-            line = Text.assemble(("Problem: ", "bold red"), (told, "red"))
-            out.print("" if i else "\n", line, sep="", soft_wrap=True)
+        _print_problems(out, problems if everything else problems[:_MOST_PROBLEMS])
+        if len(problems) > _MOST_PROBLEMS and not everything:
+            out.print(f"[red]... and {len(problems) - _MOST_PROBLEMS} more problems[/]")
     if problems:
         raise typer.Exit(1)
 
@@ -95,6 +96,13 @@ def _load(path: str) -> list[Entry]:
             entries.append(entry)
             bars.update(task, description=f"listing objects: {len(entries)}")
     return entries
+
+
+def _print_problems(out: Console, problems: list[tuple[str, str]]) -> None:
+    for i, (where, text) in enumerate(problems):
+        told = text if where in text else f"{where}: {text}"
+        line = Text.assemble(("Problem: ", "bold red"), (told, "red"))
+        out.print("" if i else "\n", line, sep="", soft_wrap=True)
 
 
 def _ratio(stored: int, decoded: int | None) -> float | None:
@@ -224,8 +232,9 @@ def _cells(item: Node | Fold) -> dict[str, str]:
             cell["type"] = known[0].dtype if known else ""
             cell["filters"] = filter_words(known[0].filters) if known else ""
             cell["chunks"] = shape_words(f.chunks for f in known if f.chunks is not None)
-        allocated, total = (sum(f.chunks_allocated for f in known), sum(f.chunks_total for f in known))
-        cell[""] = _partly(allocated, total)
+        cell[""] = _partly(
+            sum(f.chunks_allocated for f in known), sum(f.chunks_total for f in known)
+        )
     if stored or decoded:
         cell["stored"] = size(stored)
         cell["decoded"] = size(decoded) if decoded else "?"
@@ -270,9 +279,8 @@ def _notes(facts: DatasetFacts, problem: str) -> list[str]:
         notes.append("read through HDF5")
     if partly := _partly(facts.chunks_allocated, facts.chunks_total):
         notes.append(partly)
-    elif facts.shape and 0 not in facts.shape and not facts.stored_nbytes:
-        if facts.storage in ("contiguous", "chunked"):
-            notes.append("never written")
+    elif facts.storage == "contiguous" and not facts.stored_nbytes and facts.decoded_nbytes:
+        notes.append("never written")
     return notes
 
 
@@ -292,9 +300,7 @@ def _as_dict(entry: Entry) -> dict[str, Any]:
             "numeric": facts.numeric,
             "storage": facts.storage,
             "chunks": facts.chunks,
-            "filters": [
-                {"id": f.code, "name": f.name, "values": f.values} for f in facts.filters
-            ],
+            "filters": [{"id": f.code, "name": f.name, "values": f.values} for f in facts.filters],
             "native": facts.native,
             "stored_nbytes": facts.stored_nbytes,
             "decoded_nbytes": facts.decoded_nbytes,

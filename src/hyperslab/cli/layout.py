@@ -41,15 +41,19 @@ class LayoutFacts:
 
 def describe_layout(path: str, root: Node) -> LayoutFacts:
     """Recognise the layout of the file at `path`, whose objects are below `root`."""
-    with session(path) as h5:
-        name = recognise(h5)
-    if name is None:
-        return _cohort(root)
+    name = None
     try:
+        with session(path) as h5:
+            name = recognise(h5)
+        if name is None:
+            return _cohort(root)
         image = open_image(path, name)
-    except HyperslabError as error:
+    except (HyperslabError, KeyError, OSError, RuntimeError, TypeError, ValueError) as error:
+        # What h5py raises about a damaged file is as much of an answer as our own errors.
         return LayoutFacts(
-            name=name, facts={"name": name}, problem=error.message.removeprefix(f"{path}: ")
+            name=name or "",
+            facts={"name": name} if name else {},
+            problem=str(error).removeprefix(f"{path}: "),
         )
     return LayoutFacts(name=name, image=image, facts=_image_facts(image))
 
@@ -81,29 +85,28 @@ def _cohort(root: Node) -> LayoutFacts:
     """Recognise groups at the top whose 3-D datasets pair up by name and shape."""
     inputs: dict[str, dict[str, tuple[int, ...]]] = {}
     for group in root.members:
-        held = {
-            member.name: facts.shape
-            for member in group.members
-            if (facts := member.entry.facts) is not None and facts.numeric and facts.shape
-            if len(facts.shape) == 3
-        }
+        held: dict[str, tuple[int, ...]] = {}
+        for member in group.members:
+            facts = member.entry.facts
+            if facts is not None and facts.numeric and facts.shape and len(facts.shape) == 3:
+                held[member.name] = facts.shape
         if held:
             inputs[group.name] = held
     if len(inputs) < 2:
         return LayoutFacts()
     every = set[str]().union(*inputs.values())
-    paired = {
-        case for case in every if len({shapes.get(case) for shapes in inputs.values()}) == 1
-    }
+    paired = {case for case in every if len({shapes.get(case) for shapes in inputs.values()}) == 1}
     if len(paired) < 2 or len(paired) < len(every) / 2:
         return LayoutFacts()
-    facts = {
-        "name": "paired cohort",
-        "inputs": {name: len(held) for name, held in inputs.items()},
-        "cases": len(every),
-        "cases_paired": len(paired),
-    }
-    return LayoutFacts(name="paired cohort", facts=facts)
+    return LayoutFacts(
+        name="paired cohort",
+        facts={
+            "name": "paired cohort",
+            "inputs": {name: len(held) for name, held in inputs.items()},
+            "cases": len(every),
+            "cases_paired": len(paired),
+        },
+    )
 
 
 def layout_lines(layout: LayoutFacts) -> list[tuple[str, Text]]:
@@ -111,7 +114,8 @@ def layout_lines(layout: LayoutFacts) -> list[tuple[str, Text]]:
     if layout.image is not None:
         return _image_lines(layout.image)
     if layout.problem:
-        return [("layout", Text(f"{layout.name}, but see the problem below", "yellow"))]
+        line = f"{layout.name or 'unknown'}: see the problem below"
+        return [("layout", Text(line, "yellow"))]
     if not layout.name:
         return [("layout", Text("none that is known", "dim"))]
     facts = layout.facts

@@ -31,6 +31,7 @@ __all__ = [
     "console",
     "examples",
     "exit_status",
+    "memory_nbytes",
     "notices",
     "progress",
     "show_error",
@@ -75,14 +76,25 @@ def size(nbytes: float) -> str:
     >>> size(0), size(999), size(1_500_000), size(208e9)
     ('0 B', '999 B', '1.5 MB', '208 GB')
     """
-    for unit in ("B", "kB", "MB", "GB"):
-        if nbytes < 999.5:
-            break
+    units = ["B", "kB", "MB", "GB", "TB"]
+    while nbytes >= 999.5 and len(units) > 1:
         nbytes /= 1000
-    else:
-        unit = "TB"
+        del units[0]
+    unit = units[0]
     whole = unit == "B" or nbytes >= 99.95
     return f"{nbytes:.0f} {unit}" if whole else f"{nbytes:.1f} {unit}"
+
+
+def memory_nbytes() -> int:
+    """Return how many bytes of memory are free to use, as well as it can be known."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as stream:
+            for line in stream:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass  # not Linux
+    return 4 << 30
 
 
 def times(ratio: float) -> str:

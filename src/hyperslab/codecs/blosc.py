@@ -41,8 +41,9 @@ def build_decoder(values: tuple[int, ...], itemsize: int) -> Decoder:
 
     Notes
     -----
-    Cost: with LZ4 and byte shuffle 3 to 5 GB/s of decoded image data, 3 us a call, on the calling
-    thread alone; the GIL is released.
+    Cost: with byte shuffle and LZ4 or BloscLZ 4 to 8 GB/s of decoded image data, with bit shuffle 3
+    GB/s, with Zstandard 1.5 to 2, with zlib 0.4 to 1.5; 2 us a call, 10 us with Zstandard. On the
+    calling thread alone; the GIL is released.
     """
     return _decode
 

@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 import warnings
 from collections.abc import Callable
@@ -190,6 +191,15 @@ Node = Cells | Flat | Mosaic | Grid
 _uids: dict[tuple[str, str, Fingerprint], int] = {}
 _next_uid = itertools.count()
 _lock = threading.Lock()
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()  # a thread that held it did not come along
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _uid(index: DatasetIndex) -> int:

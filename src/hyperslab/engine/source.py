@@ -180,7 +180,9 @@ def _after_fork() -> None:
     global _lock
     _lock = threading.Lock()
     for file in [*_files.values(), *_replaced]:
-        file.close()
+        # A map stays, if a thread of the parent's was reading from it; it takes no descriptor's
+        # place in the pool, and nothing here leads to it any more.
+        os.close(file.fd)
     _files.clear()
     _replaced.clear()
 

@@ -64,16 +64,17 @@ def describe_dataset(dataset: h5py.Dataset, path: str, *, name: str) -> DatasetI
     dtype, file_dtype, direct = _element_type(dataset, path, name)
     dcpl = dataset.id.get_create_plist()
     storage, follows = _storage(dataset, dcpl, path, file_dtype)
+    fill, fill_known = _fill_value(dcpl, dtype)
     return DatasetIndex(
         file=path,
         name=dataset.name or name,
         shape=(0,) if dataset.shape is None else tuple(int(n) for n in dataset.shape),
         dtype=dtype,
         file_dtype=file_dtype,
-        fill=_fill_value(dcpl, dtype),
+        fill=fill,
         filters=load_filters(dcpl),
         storage=storage,
-        direct=direct and follows,
+        direct=direct and follows and fill_known,
         stored_nbytes=int(dataset.id.get_storage_size()),
         fingerprint=fingerprint(path),
     )
@@ -120,8 +121,8 @@ def _element_type(dataset: h5py.Dataset, path: str, name: str) -> tuple[np.dtype
     return plain.newbyteorder("="), file_dtype, direct
 
 
-def _fill_value(dcpl: h5py.h5p.PropDCID, dtype: np.dtype) -> NDArray[Any]:
-    """Return what h5py gives for elements that were never written.
+def _fill_value(dcpl: h5py.h5p.PropDCID, dtype: np.dtype) -> tuple[NDArray[Any], bool]:
+    """Return what h5py gives for elements that were never written, and whether that is known.
 
     HDF5 leaves the reader's memory alone where the fill time is "never" or the value is undefined;
     h5py hands it zeroed memory.
@@ -130,10 +131,12 @@ def _fill_value(dcpl: h5py.h5p.PropDCID, dtype: np.dtype) -> NDArray[Any]:
 
     fill = np.zeros((), dtype)
     never = dcpl.get_fill_time() == h5py.h5d.FILL_TIME_NEVER
-    undefined = dcpl.fill_value_defined() == h5py.h5d.FILL_VALUE_UNDEFINED
-    if not (never or undefined):
-        dcpl.get_fill_value(fill)
-    return fill
+    if not never and dcpl.fill_value_defined() == h5py.h5d.FILL_VALUE_USER_DEFINED:
+        try:
+            dcpl.get_fill_value(fill)
+        except (RuntimeError, OSError, TypeError):
+            return fill, False
+    return fill, True
 
 
 def load_filters(dcpl: h5py.h5p.PropDCID) -> tuple[Filter, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from typing import Any
 
 from hyperslab.errors import (
@@ -16,7 +15,7 @@ from hyperslab.index.attributes import load_attributes
 from hyperslab.index.build import describe_dataset, load_chunk_table
 from hyperslab.index.records import Chunked, ChunkTable, DatasetIndex, Fingerprint, fingerprint
 from hyperslab.index.resolve import get_object
-from hyperslab.index.session import check_signature, session
+from hyperslab.index.session import check_signature, library_lock, session
 
 __all__ = ["FileIndex", "stale"]
 
@@ -41,7 +40,6 @@ class FileIndex:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.path.abspath(os.fspath(path))
-        self._lock = threading.RLock()
         self._begin()
 
     def _begin(self) -> None:
@@ -59,7 +57,7 @@ class FileIndex:
 
     def refresh(self) -> None:
         """Forget everything learnt, so that it is read again from the file as it is now."""
-        with self._lock:
+        with library_lock:
             self._begin()
 
     def check_fresh(self) -> None:
@@ -86,10 +84,8 @@ class FileIndex:
         """Index many datasets in one visit to the library; `tables` with their chunk tables."""
         import h5py
 
-        with self._lock:
-            todo = [
-                n for n in names if n not in self._datasets or (tables and n not in self._tables)
-            ]
+        with library_lock:
+            todo = [n for n in names if not self._has(n, tables=tables)]
             if not todo:
                 return
             self.check_fresh()
@@ -111,11 +107,17 @@ class FileIndex:
                         self._tables[name] = load_chunk_table(item, index)
                     self._datasets[name] = index
 
+    def _has(self, name: str, *, tables: bool) -> bool:
+        index = self._datasets.get(name)
+        if index is None or not tables or not isinstance(index.storage, Chunked):
+            return index is not None
+        return name in self._tables
+
     def chunk_table(self, name: str) -> ChunkTable:
         """Return the chunk table of chunked dataset `name`, reading it if need be."""
         found = self._tables.get(name)
         if found is None:
-            with self._lock:
+            with library_lock:
                 if name not in self._tables:
                     self.check_fresh()
                     index = self.dataset(name)
@@ -132,7 +134,7 @@ class FileIndex:
             return "dataset"
         if name in self._members:
             return "group"
-        with self._lock:
+        with library_lock:
             self.check_fresh()
             with session(self.path) as h5:
                 item = get_object(h5, name)
@@ -152,7 +154,7 @@ class FileIndex:
 
         found = self._members.get(name)
         if found is None:
-            with self._lock:
+            with library_lock:
                 self.check_fresh()
                 with session(self.path) as h5:
                     group = get_object(h5, name)
@@ -170,7 +172,7 @@ class FileIndex:
         """Return the decoded attributes of object `name`; see `load_attributes`."""
         found = self._attributes.get(name)
         if found is None:
-            with self._lock:
+            with library_lock:
                 self.check_fresh()
                 with session(self.path) as h5:
                     found = load_attributes(get_object(h5, name))
@@ -187,7 +189,7 @@ class FileIndex:
         """
         if path == self.path:
             return self
-        with self._lock:
+        with library_lock:
             if path not in self._sources:
                 try:
                     self._sources[path] = FileIndex(path)
@@ -204,7 +206,7 @@ class FileIndex:
         """Return what `path`, which holds the raw bytes of `user`, looked like when first asked."""
         if path == user.file:
             return user.fingerprint
-        with self._lock:
+        with library_lock:
             if path not in self._raw_files:
                 self._raw_files[path] = fingerprint(path)
             return self._raw_files[path]

@@ -67,7 +67,8 @@ def _reason(
                     target = f"{here.name.rstrip('/')}/{target}"
                 found = _reason(h5, target, error, depth - 1)
                 return type(found)(
-                    f"{found.message} ({so_far} is a soft link to {link.path}.)", **found.facts
+                    f"{found.message} ({so_far} is a soft link to {link.path}.)",
+                    **{**found.facts, "dataset": name},
                 )
             if isinstance(link, h5py.ExternalLink):
                 return MissingObjectError(

@@ -20,22 +20,24 @@ from hyperslab.index.superblock import UnmarkedFile
 if TYPE_CHECKING:
     import h5py
 
-__all__ = ["check_signature", "session"]
+__all__ = ["check_signature", "library_lock", "session"]
 
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
-# The HDF5 library serves one thread at a time anyway. Holding this lock across a fork means that
-# no child is born with the library, or a handle of ours, half way through a call.
-_visit = threading.RLock()
+# Guards the HDF5 library, which serves one thread at a time anyway, and every index that is filled
+# from it. Holding it across a fork means that no child is born with either half way through a call.
+library_lock = threading.RLock()
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
-        before=_visit.acquire, after_in_parent=_visit.release, after_in_child=_visit.release
+        before=library_lock.acquire,
+        after_in_parent=library_lock.release,
+        after_in_child=library_lock.release,
     )
 
 
 def check_signature(path: str) -> int:
-    """Return the size of the user block, bytes; raise unless `path` is a regular file with an HDF5 signature.
+    """Return the size of the user block, bytes; raise unless `path` is a file with a signature.
 
     The signature stands at byte 0, or at 512, 1024, 2048 ... after a user block (HDF5 file format
     specification, section II.A). Reads 8 bytes at each; never opens the file through HDF5.
@@ -79,7 +81,7 @@ def session(path: str) -> Iterator[h5py.File]:
     MissingFileError, NotHDF5Error
         With the HDF5 library's own reason in the message.
     """
-    with _visit:
+    with library_lock:
         base = check_signature(path)
         with ExitStack() as stack:
             yield _open(path, base, stack)

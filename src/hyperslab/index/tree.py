@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import os
 import posixpath
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -130,16 +131,22 @@ def walk_file(h5: h5py.File) -> Iterator[Entry]:
     What is wrong with one object is its `problem`, and nothing is raised. About 150 microseconds a
     dataset. Chunks are counted; their table is not read.
     """
-    yield from _Walk(h5).group(h5["/"], "/", Entry(path="/", kind="group"), 0)
+    try:
+        walk = _Walk(h5)
+    except _TROUBLE as error:
+        yield _broken("/", "", f"the root group cannot be read: {error}")
+        return
+    yield from walk.group(walk.root, "/", Entry(path="/", kind="group"), 0)
 
 
 class _Walk:
     def __init__(self, h5: h5py.File) -> None:
         self._h5 = h5
+        self.root: h5py.Group = h5["/"]
         # HDF5's number of the file, and the address in it. A file that is opened anew, by another
         # external link, gets another number; those above us are open, so no circle goes unnoticed.
         self._first: dict[tuple[int, int], str] = {}
-        self._file_number = _identity(h5)[0]
+        self._file_number = _identity(self.root)[0]
 
     def group(self, group: h5py.Group, path: str, entry: Entry, depth: int) -> Iterator[Entry]:
         self._first.setdefault(_identity(group), path)
@@ -237,8 +244,6 @@ def _identity(item: Any) -> tuple[int, int]:
 
 def _describe(dataset: h5py.Dataset, path: str) -> tuple[DatasetFacts, str]:
     """Return the facts of an open dataset, and why it cannot be read ("" if it can)."""
-    import h5py
-
     problem, numeric = "", True
     try:
         describe_dataset(dataset, os.path.abspath(dataset.file.filename), name=path)
@@ -246,15 +251,15 @@ def _describe(dataset: h5py.Dataset, path: str) -> tuple[DatasetFacts, str]:
         numeric = False
     except HyperslabError as error:
         problem = error.message.removeprefix(f"{os.path.abspath(dataset.file.filename)}: ")
+    except _TROUBLE as error:
+        problem = f"cannot be indexed: {error}"
     dcpl = dataset.id.get_create_plist()
     storage = "null" if dataset.shape is None else _storage_name(dcpl)
     chunks = None
     allocated = total = 0
     if storage == "chunked":
         chunks = tuple(int(n) for n in dcpl.get_chunk())
-        total = 1
-        for n in grid_shape(dataset.shape, chunks):
-            total *= n
+        total = math.prod(grid_shape(dataset.shape, chunks))
         allocated = int(dataset.id.get_num_chunks())
     elif storage == "virtual" and not problem:
         missing = [s for s in source_files(dataset, dataset.file.filename) if not os.path.exists(s)]

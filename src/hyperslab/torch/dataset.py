@@ -85,8 +85,8 @@ class SliceDataset(Dataset[dict[str, Any]]):
     *Ragged cases.* H and W may differ between cases. Each sample is right by itself; stacking
     them, as DataLoader's default collation does, needs a crop or pad first.
 
-    *Cost.* Construction indexes every dataset, a few tenths of a millisecond each, and keeps 8 bytes
-    a sample; chunk tables are read when a case is first read.
+    *Cost.* Construction indexes every dataset, a few tenths of a millisecond each, and keeps 8
+    bytes a sample; chunk tables are read when a case is first read.
 
     Examples
     --------

@@ -73,6 +73,6 @@ def plot_ratios(comparisons: Sequence[Comparison], path: Path, *, title: str, be
     axes.set_xlabel("times faster than h5py (the line is h5py)")
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(axis="y", length=0)
-    axes.set_title(title, loc="left", fontsize="medium", fontweight="bold")
+    figure.suptitle(title, x=0.01, ha="left", fontsize="medium", fontweight="bold")
     figure.supxlabel(below, fontsize="x-small", color="#666666")
     save(figure, path)

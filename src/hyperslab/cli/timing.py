@@ -183,24 +183,36 @@ def machine_line(facts: Mapping[str, Any]) -> str:
     )
 
 
-def table(comparisons: Sequence[Comparison], *, title: str = "work") -> Table:
-    """Return the figures side by side."""
+def table(sections: Mapping[str, Sequence[Comparison]]) -> Table:
+    """Return the figures side by side, under the title of each section ("" for none).
+
+    MB/s is what hyperslab returned: the size of what was asked for, by its time.
+    """
     found = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    found.add_column(title)
+    found.add_column("work")
     for name in ("h5py", "hyperslab", "times faster", "MB/s"):
         found.add_column(name, justify="right", no_wrap=True)
-    for comparison in comparisons:
-        figures = comparison.as_dict()
-        ratio = figures["times_faster"]
-        style = "bold green" if ratio >= 1.05 else "bold yellow" if ratio < 0.95 else "bold"
-        found.add_row(
-            Text(comparison.work.title),
-            _milliseconds(figures["h5py_s"]),
-            _milliseconds(figures["hyperslab_s"]),
-            Text(times(ratio), style),
-            f"{figures['hyperslab_bytes_per_s'] / 1e6:,.0f}",
-        )
+    for i, (title, comparisons) in enumerate(sections.items()):
+        if title:
+            if i:
+                found.add_row()
+            found.add_row(Text(title, "bold"))
+        for comparison in comparisons:
+            found.add_row(*_cells(comparison))
     return found
+
+
+def _cells(comparison: Comparison) -> list[Text]:
+    figures = comparison.as_dict()
+    ratio = figures["times_faster"]
+    style = "bold green" if ratio >= 1.05 else "bold yellow" if ratio < 0.95 else "bold"
+    return [
+        Text(comparison.work.title),
+        Text(_milliseconds(figures["h5py_s"])),
+        Text(_milliseconds(figures["hyperslab_s"])),
+        Text(times(ratio), style),
+        Text(f"{figures['hyperslab_bytes_per_s'] / 1e6:,.0f}"),
+    ]
 
 
 def _milliseconds(seconds: float) -> str:

@@ -21,8 +21,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from hyperslab.codecs.base import CodecError
 from hyperslab.codecs.pipeline import Pipeline, is_native
-from hyperslab.errors import PerformanceWarning
+from hyperslab.errors import DamagedFileError, PerformanceWarning
 from hyperslab.grid import grid_shape, grid_strides
 from hyperslab.index.build import decoded_chunk_nbytes
 from hyperslab.index.container import FileIndex
@@ -288,11 +289,19 @@ def _library_cells(index: DatasetIndex, reason: str) -> Cells:
 
 
 def _chunk_cells(index: DatasetIndex, storage: Chunked, table: ChunkTable) -> Cells:
-    pipeline = Pipeline(
-        index.filters,
-        itemsize=index.file_dtype.itemsize,
-        decoded_nbytes=decoded_chunk_nbytes(index),
-    )
+    try:
+        pipeline = Pipeline(
+            index.filters,
+            itemsize=index.file_dtype.itemsize,
+            decoded_nbytes=decoded_chunk_nbytes(index),
+        )
+    except CodecError as error:
+        raise DamagedFileError(
+            f"{index.file}: the filters of {index.name} make no sense: {error}. The file is "
+            "damaged, or written by something that hyperslab does not know.",
+            file=index.file,
+            dataset=index.name,
+        ) from error
     return _cells(
         index,
         storage.chunks,

@@ -50,6 +50,8 @@ def check_signature(path: str) -> int:
         raise MissingFileError(
             f"{path}: is a folder, not an HDF5 file. Name a file inside it.", file=path
         )
+    if os.path.exists(path) and not os.path.isfile(path):  # opening a pipe would wait for ever
+        raise NotHDF5Error(f"{path}: is a device or a pipe, not an HDF5 file.", file=path)
     try:
         with open(path, "rb", buffering=0) as stream:
             size = os.fstat(stream.fileno()).st_size

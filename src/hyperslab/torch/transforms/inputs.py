@@ -25,6 +25,8 @@ class Inputs:
     ----------
     tensors
         Name to tensor of shape (N, C, H, W). N, H and W are those of all; C is each one's own.
+    leading
+        Name to what stands before (H, W) in the caller's shape: (N, C) or (C,), or such.
     masks
         Names of those that hold labels: never interpolated to new values, never clamped.
     owned
@@ -33,6 +35,7 @@ class Inputs:
     """
 
     tensors: dict[str, torch.Tensor]
+    leading: dict[str, tuple[int, ...]]
     masks: frozenset[str]
     owned: frozenset[str] = frozenset()
 
@@ -71,9 +74,7 @@ class Inputs:
 
     def with_tensors(self, changed: Mapping[str, torch.Tensor]) -> Inputs:
         """Return these inputs with new tensors, which become owned, in the place of some."""
-        return replace(
-            self, tensors={**self.tensors, **changed}, owned=self.owned.union(changed)
-        )
+        return replace(self, tensors={**self.tensors, **changed}, owned=self.owned.union(changed))
 
 
 def take_inputs(batch: Batch, *, images: Sequence[str] | None, masks: Sequence[str]) -> Inputs:
@@ -151,8 +152,10 @@ def take_inputs(batch: Batch, *, images: Sequence[str] | None, masks: Sequence[s
                 "If it is no image, name those that are: images=('A', 'B').",
                 inputs=(named[0], name),
             )
+    names = [name for name in batch if name in taken]  # in the batch's order
     return Inputs(
-        tensors={name: taken[name] for name in batch if name in taken},  # in the batch's order
+        tensors={name: taken[name] for name in names},
+        leading={name: tuple(batch[name].shape[:-2]) for name in names},
         masks=frozenset(mask_names),
     )
 
@@ -161,12 +164,7 @@ def restore_batch(batch: Batch, inputs: Inputs) -> dict[str, Any]:
     """Return a new dict: `inputs` in the place of the batch's tensors, the rest as it is."""
     restored = dict(batch)
     for name, tensor in inputs.tensors.items():
-        leading = batch[name].shape[:-2]
-        # A swap may have brought in a different number of channels.
-        if math.prod(leading) != tensor.shape[0] * tensor.shape[1]:
-            leading = tensor.shape[1:2] if tensor.shape[0] == 1 and len(leading) == 1 else (
-                tensor.shape[:2]
-            )
+        leading = inputs.leading[name]
         restored[name] = tensor.reshape(*leading, *tensor.shape[-2:])
     return restored
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from hyperslab.selection import Points, Range, Selection
 
-__all__ = ["Pieces", "cut", "grid_shape", "grid_strides"]
+__all__ = ["Pieces", "cut", "grid_shape", "grid_strides", "spans_rows"]
 
 
 def grid_shape(shape: tuple[int, ...], chunks: tuple[int, ...]) -> tuple[int, ...]:
@@ -30,6 +30,14 @@ def grid_strides(grid: tuple[int, ...]) -> tuple[int, ...]:
     for axis in range(len(grid) - 2, -1, -1):
         strides[axis] = strides[axis + 1] * grid[axis + 1]
     return tuple(strides)
+
+
+def spans_rows(cell: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    """Tell whether a cell is one run of an array of `shape`: cut along one axis, whole after it."""
+    axis = 0
+    while axis < len(cell) and cell[axis] == 1:
+        axis += 1
+    return cell[axis + 1 :] == shape[axis + 1 :]
 
 
 @dataclass(slots=True, eq=False)  # not frozen: that would double the cost of making one

@@ -2,50 +2,39 @@
 
 from __future__ import annotations
 
-import random
-import time
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import numpy as np
 import typer
-from numpy.typing import NDArray
 from rich.console import Console
+from rich.text import Text
 
-from hyperslab.array import Array, read_many
+from hyperslab.cli.jobs import training_works, viewing_works
 from hyperslab.cli.pictures import draw_cells_picture, draw_cohort_picture
-from hyperslab.cli.terminal import console, examples, notices, progress, size
+from hyperslab.cli.terminal import console, examples, progress, size
 from hyperslab.cli.timing import Comparison, Work, compare, machine_facts, machine_line, table
 from hyperslab.errors import MissingExtraError, OutputError
-from hyperslab.file import open_file
-from hyperslab.image import Image, open_image
-from hyperslab.testing import make_cohort, make_imaris
+from hyperslab.testing import draw_cells, make_cohort, make_imaris
 
 __all__ = ["EXAMPLES", "command"]
 
 EXAMPLES = examples(
-    ("hyperslab demo", "half a minute; writes into hyperslab-demo/"),
-    ("hyperslab demo --size small --out /tmp/demo", "a few seconds, elsewhere"),
+    ("hyperslab demo", "half a minute; writes 100 MB into hyperslab-demo/"),
+    ("hyperslab demo --size small --out tryout", "a few seconds, elsewhere"),
 )
 
-_BATCH = 32
-_INPUTS = {"A": "MR", "B": "CT", "M": "MASK"}
 
-
-class Size(StrEnum):
-    """How large the files are."""
-
-    small = "small"
-    full = "full"
+class _Size(StrEnum):
+    SMALL = "small"
+    FULL = "full"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Plan:
-    """Sizes of the files, and how long to measure: most pairs, seconds a work."""
+    """Sizes of the files, and how long to measure: most pairs of reads, and seconds a work."""
 
     n_cases: int
     case: tuple[int, int, int]
@@ -56,7 +45,7 @@ class _Plan:
 
 
 _PLANS = {
-    Size.small: _Plan(
+    _Size.SMALL: _Plan(
         n_cases=4,
         case=(96, 96, 24),
         image=(2, 3, 8, 180, 200),
@@ -64,7 +53,7 @@ _PLANS = {
         repeat=3,
         seconds=0.5,
     ),
-    Size.full: _Plan(
+    _Size.FULL: _Plan(
         n_cases=6,
         case=(256, 256, 60),
         image=(3, 3, 24, 500, 500),
@@ -79,7 +68,7 @@ def command(
     out: Annotated[
         Path, typer.Option(help="Folder for files and pictures; made if need be.", metavar="DIR")
     ] = Path("hyperslab-demo"),
-    size: Annotated[Size, typer.Option(help="Size of the files.")] = Size.full,
+    how_large: Annotated[_Size, typer.Option("--size", help="Size of the files.")] = _Size.FULL,
 ) -> None:
     """Write two small files, do both jobs on them, and show the result.
 
@@ -89,14 +78,18 @@ def command(
     """
     import h5py
 
-    plan = _PLANS[size]
+    plan = _PLANS[how_large]
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise OutputError(f"{out}: cannot be made: {error.strerror}. Name another folder.") from error
+        raise OutputError(f"{out}: cannot be made: {error.strerror}. Name another one.") from error
     cohort, cells = out / "cohort.h5", out / "cells.ims"
+
+    def open_h5(path: Path) -> h5py.File:
+        return h5py.File(path, "r", locking=False)
+
     with progress() as bars:
-        task = bars.add_task("", total=5)
+        task = bars.add_task("", total=10)
 
         def step(what: str) -> None:
             bars.update(task, description=what, advance=1)
@@ -104,42 +97,86 @@ def command(
         step("writing cohort.h5")
         make_cohort(cohort, n_cases=plan.n_cases, shape=plan.case)
         step("writing cells.ims")
-        make_imaris(cells, shape=plan.image, chunks=plan.chunks, voxel=(0.9, 0.25, 0.25))
-        step("training: reading batches")
-        training, how = _train(cohort, plan)
-        step("viewing: reading planes")
-        viewing = _view(cells, plan)
+        _write_cells(cells, plan)
+        with open_h5(cohort) as h5:
+            works, how = training_works(str(cohort), h5)
+            training = _measure(works, plan, step)
+        with open_h5(cells) as h5:
+            works = viewing_works(str(cells), lambda: open_h5(cells), h5)
+            viewing = _measure(works, plan, step)
         step("drawing pictures")
-        pictures = _draw(cohort, cells, out)
+        pictures, missing = _draw(cohort, cells)
 
     report = console()
-    report.print(
-        table(
-            {
-                f"Training, {_told(cohort)}": training,
-                f"Viewing, {_told(cells)}": viewing,
-            }
-        )
+    sections = {f"Training: {_told(cohort)}": training, f"Viewing: {_told(cells)}": viewing}
+    report.print(table(sections))
+    notes = [
+        "Medians of reads in turn; page cache warm, chunk caches empty; MB/s of the result.",
+        how,
+        f"{machine_line(machine_facts(h5py.version.hdf5_version))}.",
+    ]
+    if how_large is _Size.SMALL:
+        notes.append("Files as small as these show little: --size full takes half a minute.")
+    report.print("\n" + " ".join(notes), style="dim")
+    _say_where(report, [cohort, cells, *pictures], missing)
+    _say_what_next(report, cohort, cells)
+
+
+def _write_cells(path: Path, plan: _Plan) -> None:
+    size = plan.image[2:]
+    n_cells = size[1] * size[2] // 900
+    make_imaris(
+        path,
+        shape=plan.image,
+        chunks=plan.chunks,
+        levels=3,
+        voxel=(0.9, 0.25, 0.25),
+        ranges=[(200, 3200), (200, 3800), (200, 2600)],
+        data=lambda t, c: draw_cells(size, t=t, c=c, n_cells=n_cells),
     )
-    line = machine_line(machine_facts(h5py.version.hdf5_version))
-    report.print(
-        f"\nMedians of reads in turn, equal bit for bit; page cache warm. {how} {line}.", style="dim"
-    )
-    _say_what_next(report, cohort, cells, pictures)
+
+
+def _measure(works: Sequence[Work], plan: _Plan, step: Callable[[str], None]) -> list[Comparison]:
+    found = []
+    for work in works:
+        step(work.title)
+        found.append(compare(work, repeat=plan.repeat, seconds=plan.seconds))
+    return found
+
+
+def _draw(cohort: Path, cells: Path) -> tuple[list[Path], str]:
+    """Draw the pictures; return where they are, or why there are none."""
+    pictures = [cohort.with_suffix(".png"), cells.with_suffix(".png")]
+    try:
+        draw_cohort_picture(cohort, pictures[0])
+        draw_cells_picture(cells, pictures[1])
+    except MissingExtraError as error:
+        return [], error.message
+    return pictures, ""
 
 
 def _told(path: Path) -> str:
     return f"{path.name} ({size(path.stat().st_size)})"
 
 
-def _train(path: Path, plan: _Plan) -> tuple[list[Comparison], str]:
-    """Read batches of paired slices; also return how hyperslab did it."""
-    import h5py
+def _say_where(report: Console, paths: Sequence[Path], missing: str) -> None:
+    report.print("\n[bold]Written[/]")
+    for path in paths:
+        report.print(f"  {path}", soft_wrap=True, markup=False)
+    if missing:
+        report.print(Text(f"  No pictures: {missing}", "yellow"), soft_wrap=True)
 
-    dice = random.Random(0)
-    opened = open_file(path)
-    cases = list(opened["MR"])  # type: ignore[arg-type]
-    arrays = {(name, case): opened[f"{group}/{case}"] for name, group in _INPUTS.items() for case in cases}
-    n_slices = plan.case[2]
-    
-    raise SystemExit
+
+def _say_what_next(report: Console, cohort: Path, cells: Path) -> None:
+    report.print("\n[bold]To try next[/]")
+    for line in (f"hyperslab info {cohort}", f"hyperslab info {cells}", f"hyperslab bench {cells}"):
+        report.print(Text(f"  {line}", "cyan"), soft_wrap=True)
+    report.print("\n[bold]In Python[/]")
+    for line in (
+        "import hyperslab as hs",
+        f"image = hs.open_image({str(cells)!r})",
+        "plane = image[0, 1, 4]                 # time point 0, channel 1, plane 4",
+        f"cohort = hs.open({str(cohort)!r})",
+        "slice_ = cohort['MR/1PA001'][..., 12]  # a numpy.ndarray",
+    ):
+        report.print(Text(f"  {line}", "cyan"), soft_wrap=True)

@@ -20,6 +20,7 @@ from hyperslab.engine.scratch import scratch
 from hyperslab.engine.source import OpenFile, acquire, release
 from hyperslab.engine.stats import ReadStats
 from hyperslab.errors import ChecksumError, ChunkDecodeError
+from hyperslab.grid import spans_rows
 from hyperslab.index.container import stale
 from hyperslab.index.library import read_cell
 from hyperslab.index.records import fingerprint
@@ -59,6 +60,7 @@ class Job:
         self._n_runs = len(plan.runs)
         self.n_tasks = self._n_batches + self._n_runs + len(self._mapped)
         self._next = itertools.count()
+        self._direct_targets: dict[int, bool] = {}
 
     def work(self) -> None:
         """Draw tasks until none is left; the body of every thread."""
@@ -225,12 +227,7 @@ class Job:
     ) -> NDArray[np.uint8] | None:
         """Return the cell's own place in the result, if it can be decoded right into it."""
         node = target.node
-        if (
-            planes
-            or target.gather
-            or self._first[cell + 1] != placement + 1
-            or not node.index.file_dtype.isnative
-        ):
+        if planes or self._first[cell + 1] != placement + 1 or not self._takes_direct(placement):
             return None
         position = pick(target.groups, self._piece[placement])
         dst = tuple(
@@ -240,6 +237,22 @@ class Job:
         if part.nbytes != node.decoded_nbytes or not part.flags.c_contiguous:
             return None
         return part.reshape(-1).view(np.uint8)
+
+    def _takes_direct(self, placement: int) -> bool:
+        """Tell whether any cell of a target can be decoded right into the result; asked once."""
+        t = self._target[placement]
+        found = self._direct_targets.get(t)
+        if found is None:
+            target = self.plan.targets[t]
+            node = target.node
+            found = (
+                not target.gather
+                and node.index.file_dtype.isnative
+                and target.dest.flags.c_contiguous
+                and spans_rows(node.cell, node.shape)
+            )
+            self._direct_targets[t] = found
+        return found
 
     def _place(self, cell: int, buffer: NDArray[np.uint8], planes: bool) -> None:
         """Copy a decoded cell to everywhere it is wanted."""

@@ -90,7 +90,8 @@ def take_inputs(batch: Batch, *, images: Sequence[str] | None, masks: Sequence[s
         those, one that differs in the number of dimensions and in size too (a 4 x 4 affine per
         sample, say) is left alone.
     masks
-        Names of the masks; those that the batch lacks do not matter.
+        Names of the masks; those that the batch lacks do not matter. Where `images` is None, all
+        boolean tensors are masks too.
 
     Returns
     -------
@@ -108,7 +109,13 @@ def take_inputs(batch: Batch, *, images: Sequence[str] | None, masks: Sequence[s
             f"transforms act on a dict of tensors, such as {{'A': ..., 'B': ...}}, not on "
             f"{type(batch).__name__}"
         )
-    mask_names = [name for name in _names(masks) if name in batch]
+    listed = _names(masks)
+    mask_names = [
+        name
+        for name, value in batch.items()
+        if name in listed
+        or (images is None and isinstance(value, torch.Tensor) and value.dtype == torch.bool)
+    ]
     if images is None:
         image_names = [
             name

@@ -83,9 +83,7 @@ class Remap:
     @property
     def moves(self) -> bool:
         """Whether any pixel moves."""
-        return self.windowed or bool(
-            self.transpose.any() or self.flip_y.any() or self.flip_x.any()
-        )
+        return self.windowed or bool(self.transpose.any() or self.flip_y.any() or self.flip_x.any())
 
 
 def plan_remap(inputs: Inputs) -> Remap:
@@ -182,10 +180,8 @@ def clamp(remap: Remap, lo: float, hi: float) -> Remap:
 
     pads = {k: v if k in remap.masks else limit(v) for k, v in remap.pads.items()}
     earlier = remap.clamps
-    clamps = {
-        name: tuple(map(limit, earlier[name])) if name in earlier else (lo, hi)
-        for name in remap.images
-    }
+    clamps = dict.fromkeys(remap.images, (lo, hi))
+    clamps |= {name: (limit(low), limit(high)) for name, (low, high) in earlier.items()}
     return replace(remap, pads=pads, clamps=clamps)
 
 
@@ -211,12 +207,22 @@ def remap_inputs(inputs: Inputs, remap: Remap) -> Inputs:
         owned = name in inputs.owned
         if moves:
             pad = _fitting(name, remap.pads.get(name, 0), tensor.dtype)
-            plain = tensor.device.type == "cpu" and not tensor.requires_grad
+            plain = (
+                tensor.device.type == "cpu"
+                and not tensor.requires_grad
+                and tensor.element_size() in _SAME_SIZE
+            )
             move: Callable[..., torch.Tensor] = _copy_strided if plain else gather
             tensor, owned = move(tensor, remap, pad), True
         if bounds is not None:
-            lo, hi = _within(bounds, tensor.dtype)
-            tensor = tensor.clamp_(lo, hi) if owned else tensor.clamp(lo, hi)
+            if not tensor.dtype.is_floating_point:
+                raise SampleError(
+                    f"{name!r} is {tensor.dtype} and would be clamped to {list(bounds)}. If it "
+                    f"holds labels, name it as a mask: masks=({name!r},). If it is an image, make "
+                    "it a floating-point one.",
+                    inputs=(name,),
+                )
+            tensor = tensor.clamp_(*bounds) if owned else tensor.clamp(*bounds)
         if tensor is not inputs.tensors[name]:
             changed[name] = tensor
     return inputs.with_tensors(changed) if changed else inputs
@@ -310,15 +316,3 @@ def _fitting(name: str, pad: float, dtype: torch.dtype) -> float:
             inputs=(name,),
         )
     return int(pad)
-
-
-def _within(bounds: tuple[float, float], dtype: torch.dtype) -> tuple[float, float]:
-    """Return the least and the largest value of `dtype` that lie within `bounds`."""
-    lo, hi = bounds
-    if dtype.is_floating_point:
-        return lo, hi
-    info = torch.iinfo(dtype)
-    return (
-        info.min if lo <= info.min else min(math.ceil(lo), info.max),
-        info.max if hi >= info.max else max(math.floor(hi), info.min),
-    )

@@ -149,7 +149,9 @@ def test_enumerations_are_integers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "index", [60, (0, 0, 0, 0), (..., 40), [60], np.zeros((3, 3), bool), "x", 1.0, (..., ...)], ids=str
+    "index",
+    [60, (0, 0, 0, 0), (..., 40), [60], np.zeros((3, 3), bool), "x", 1.0, (..., ...)],
+    ids=str,
 )
 def test_bad_selection(index: Any, path: Path) -> None:
     array = hs.open(path)["g/x"]

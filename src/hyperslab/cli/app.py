@@ -10,7 +10,7 @@ from typer.core import TyperGroup
 
 import hyperslab
 from hyperslab.cli import bench, demo, info
-from hyperslab.cli.terminal import exit_status, show_error, show_warning
+from hyperslab.cli.terminal import examples, exit_status, show_error, show_warning
 from hyperslab.errors import (
     FileInUseWarning,
     HyperslabError,
@@ -45,7 +45,12 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit status: 0 all is well, 1 a problem was found, 2 wrong use.",
+    epilog=examples(
+        ("hyperslab info cohort.h5", "what is in a file"),
+        ("hyperslab bench cohort.h5", "how long reads take, by h5py and by hyperslab"),
+        ("hyperslab demo", "if you have no file at hand"),
+    )
+    + "\n\nExit status: 0 all is well, 1 a problem was found, 2 wrong use.",
 )
 
 

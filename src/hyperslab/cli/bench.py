@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from rich.text import Text
 
 from hyperslab.array import Array, read_many
-from hyperslab.cli.figures import check_target, new_figure, plot_ratios
+from hyperslab.cli.figures import check_picture, check_target, plot_ratios
 from hyperslab.cli.listing import filter_words, shape_words
 from hyperslab.cli.terminal import console, examples, memory_nbytes, progress, size
 from hyperslab.cli.timing import Comparison, Work, compare, machine_facts, machine_line, table
@@ -49,7 +49,7 @@ def command(
     file: Annotated[Path, typer.Argument(help="An HDF5 file.", metavar="FILE")],
     dataset: Annotated[
         str | None,
-        typer.Argument(help="Path of a dataset; default: the largest.", metavar="[DATASET]"),
+        typer.Argument(help="Path of a dataset; default: the largest.", metavar="DATASET"),
     ] = None,
     as_json: Annotated[
         Path | None,
@@ -73,11 +73,10 @@ def command(
     import h5py
 
     to_stdout = as_json is not None and str(as_json) == "-"
-    for target in (plot, None if to_stdout else as_json):
-        if target is not None:
-            check_target(target)
+    if as_json is not None and not to_stdout:
+        check_target(as_json)
     if plot is not None:
-        new_figure(1, 1)  # before the work, not after it
+        check_picture(plot)
     opened = open_file(file)
     entries = [entry for entry in _load(opened.path) if entry.facts is not None]
     chosen = _choose(opened, entries, dataset)
@@ -209,6 +208,7 @@ class _Bench:
             title = f"part of the volume, {size(nbytes)} of {size(array.nbytes)}"
         theirs = np.empty([s.stop - s.start for s in part], array.dtype)
         ours = np.empty_like(theirs)
+        array.read(part, out=ours)  # what is damaged is told here, with its place
         read = _best_reader(self.h5[array.name], part, theirs)
         return Work(
             key="volume",
@@ -230,6 +230,7 @@ class _Bench:
         where = self._cut(array.shape, axis)
         theirs = np.empty(_shape_of(array.shape, where), array.dtype)
         ours = np.empty_like(theirs)
+        array.read(where, out=ours)
         read = _best_reader(self.h5[array.name], where, theirs)
         return Work(
             key=f"plane_axis{axis}",
@@ -248,6 +249,7 @@ class _Bench:
         theirs = np.empty((n_slices, *shape), self.chosen.dtype)
         ours = np.empty_like(theirs)
         cut = self._cut(self.chosen.shape, axis)
+        self.chosen.read(cut, out=ours[0])
         read = _best_reader(self.h5[self.chosen.name], cut, theirs[0])
 
         def draw() -> list[tuple[Array, Selection]]:

@@ -14,7 +14,7 @@ from hyperslab.errors import MissingExtraError, OutputError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["check_target", "new_figure", "plot_ratios", "save"]
+__all__ = ["check_picture", "check_target", "new_figure", "plot_ratios", "save"]
 
 
 def check_target(path: Path) -> None:
@@ -24,6 +24,16 @@ def check_target(path: Path) -> None:
         raise OutputError(f"{path}: there is no folder {folder}. Make it, or name another file.")
     if path.is_dir() or not os.access(path if path.exists() else folder, os.W_OK):
         raise OutputError(f"{path}: cannot be written. Name another file.")
+
+
+def check_picture(path: Path) -> None:
+    """Raise `OutputError` or `MissingExtraError` unless a picture can be made at `path`."""
+    check_target(path)
+    known = new_figure(1, 1).canvas.get_supported_filetypes()
+    if path.suffix.lower().lstrip(".") not in known:
+        raise OutputError(
+            f"{path}: no kind of picture has the ending {path.suffix!r}. Use .png, .svg or .pdf."
+        )
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -50,11 +60,8 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a figure; the name's ending says how (.png, .svg, .pdf)."""
-    try:
-        figure.savefig(path, dpi=150)
-    except ValueError as error:  # an ending that matplotlib does not know
-        raise OutputError(f"{path}: {error}") from error
+    """Write a figure; the name's ending says how."""
+    figure.savefig(path, dpi=150)
 
 
 def plot_ratios(comparisons: Sequence[Comparison], path: Path, *, title: str, below: str) -> None:

@@ -138,9 +138,9 @@ def exit_status(error: Exception) -> int:
             | UnsupportedDtypeError()
         ):
             return 2
-        case HyperslabError():
-            return 1
-    return 2  # the operating system refuses to read or write a path that was given
+        case OSError(filename=str() | bytes()) if not isinstance(error, HyperslabError):
+            return 2  # the operating system refuses to read or write a path that was given
+    return 1
 
 
 def show_error(error: Exception) -> None:

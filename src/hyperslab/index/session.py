@@ -7,6 +7,7 @@ or that lies on a read-only or lock-less mount, opens all the same.
 
 from __future__ import annotations
 
+import importlib
 import os
 import threading
 import warnings
@@ -24,16 +25,38 @@ __all__ = ["check_signature", "library_lock", "session"]
 
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
+
+class _LibraryLock:
+    """Re-entrant; held across every fork.
+
+    h5py holds its own lock across a fork as well. Whoever registers last is asked first, and ours
+    must be taken before h5py's: that is the order in which a thread takes them that indexes a file.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._registered = False
+
+    def __enter__(self) -> None:
+        if not self._registered:
+            # Registering twice, from two threads at once, does no harm.
+            importlib.import_module("h5py")
+            if hasattr(os, "register_at_fork"):
+                os.register_at_fork(
+                    before=self._lock.acquire,
+                    after_in_parent=self._lock.release,
+                    after_in_child=self._lock.release,
+                )
+            self._registered = True
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
 # Guards the HDF5 library, which serves one thread at a time anyway, and every index that is filled
 # from it. Holding it across a fork means that no child is born with either half way through a call.
-library_lock = threading.RLock()
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=library_lock.acquire,
-        after_in_parent=library_lock.release,
-        after_in_child=library_lock.release,
-    )
+library_lock = _LibraryLock()
 
 
 def check_signature(path: str) -> int:

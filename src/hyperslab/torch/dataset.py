@@ -165,6 +165,54 @@ class SliceDataset(Dataset[dict[str, Any]]):
         i = self._position(index)
         return self._cohort.cases[self._case[i]], int(self._slice[i])
 
+    @property
+    def case_numbers(self) -> NDArray[np.int32]:
+        """Per sample: the number of its case in `cases`. Not to be written to."""
+        return self._case
+
+    @property
+    def slice_numbers(self) -> NDArray[np.int32]:
+        """Per sample: its slice, along `axis`. Not to be written to."""
+        return self._slice
+
+    @property
+    def case_shapes(self) -> NDArray[np.int64]:
+        """Per case: shape of its datasets as stored, (cases, 3). Not to be written to."""
+        return self._cohort.shapes
+
+    def array(self, name: str, case: int) -> Array:
+        """Return the dataset of case number `case` in input `name`."""
+        self._touch([(name, case)])
+        return self._arrays[name, case]
+
+    def tensor(self, name: str, planes: NDArray[Any], positions: Sequence[int]) -> torch.Tensor:
+        """Return stored planes of input `name` as a tensor of the dtype that the dataset gives.
+
+        Parameters
+        ----------
+        name
+            The input.
+        planes
+            (N, H, W), in the stored dtype. Where that is the tensor's dtype, it shares the memory.
+        positions
+            The samples that the planes belong to, for messages.
+
+        Returns
+        -------
+        torch.Tensor
+            (N, 1, H, W).
+
+        Raises
+        ------
+        SampleError
+            A value does not fit an integer dtype.
+        """
+        converted, bad = convert(planes, self._dtypes[name])
+        if bad is not None:
+            case, number = self.sample(positions[bad[0]])
+            raise self._inexact(name, case, number, planes[bad])
+        return torch.from_numpy(converted).unsqueeze(1)
+
     def __len__(self) -> int:
         return self._case.size
 

@@ -1,8 +1,9 @@
 """Random numbers that depend on nothing but (seed, epoch, sample, stream).
 
 An ordinary generator has a state, and so its numbers depend on who drew before: on the number of
-workers, on the order of the samples, on where an epoch was interrupted. Here each number is a
-function of its address, as a counter-based generator has it. Any process can compute the numbers of any sample, and gets the same.
+workers, on the order of the samples, on where an epoch was interrupted. A counter-based generator
+has none: each number is a function of its address. Any process can compute the numbers of any
+sample, and gets the same.
 
 The function is Philox4x32-10 of J. K. Salmon, M. A. Moraes, R. O. Dror and D. E. Shaw, "Parallel
 random numbers: as easy as 1, 2, 3", SC '11 (2011), doi:10.1145/2063384.2063405: ten rounds on a

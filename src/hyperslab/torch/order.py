@@ -16,7 +16,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Mixing", "Slabs", "block_order", "cut_slabs", "full_order", "mixing", "share"]
+__all__ = [
+    "BlockOrder",
+    "Mixing",
+    "Slabs",
+    "block_order",
+    "cut_slabs",
+    "full_order",
+    "mixing",
+    "share",
+]
 
 Ints = NDArray[np.int64]
 
@@ -84,6 +93,30 @@ def cut_slabs(n_slices: Ints, depths: list[tuple[int, ...]], slice_nbytes: Ints)
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class BlockOrder:
+    """One rank's epoch in block-shuffled order.
+
+    A *part* is a slab, or what falls to the rank of a slab that it shares with another.
+
+    Attributes
+    ----------
+    samples
+        int64: the samples as they are visited.
+    part
+        int64, per visited sample: the part that it is drawn from.
+    slab
+        int64, per part: its slab. Parts are numbered in the order in which they enter the window.
+    entered
+        int64, per part: how many samples had been drawn when it entered.
+    """
+
+    samples: Ints
+    part: Ints
+    slab: Ints
+    entered: Ints
+
+
 def _generator(seed: int, epoch: int, purpose: int) -> np.random.Generator:
     """Return a generator that depends on its arguments only, whatever ran before."""
     return np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, epoch, purpose])))
@@ -117,8 +150,8 @@ def block_order(
     rank: int = 0,
     world_size: int = 1,
     drop: bool = False,
-) -> Ints:
-    """Return `rank`'s samples of an epoch in block-shuffled order, int64.
+) -> BlockOrder:
+    """Return `rank`'s samples of an epoch in block-shuffled order.
 
     Parameters
     ----------
@@ -150,27 +183,37 @@ def block_order(
     left: dict[int, int] = {}
     room = window_nbytes
     found: list[int] = []
+    owners: list[int] = []
+    entered: list[int] = []
     values = samples.tolist()
     part = 0
     n_parts = len(edges) - 1
-    sizes = slabs.nbytes[shuffled[at[edges[:-1]]]].tolist() if values else []
+    slab = shuffled[at[edges[:-1]]] if values else np.zeros(0, np.int64)
+    sizes = slabs.nbytes[slab].tolist()
     for draw in draws:
         while part < n_parts and (len(left) < 2 or sizes[part] <= room):
             members = values[edges[part] : edges[part + 1]]
             pool += [(sample, part) for sample in members]
             left[part] = len(members)
             room -= sizes[part]
+            entered.append(len(found))
             part += 1
         i = int(draw * len(pool))
         sample, owner = pool[i]
         pool[i] = pool[-1]
         pool.pop()
         found.append(sample)
+        owners.append(owner)
         left[owner] -= 1
         if not left[owner]:
             del left[owner]
             room += sizes[owner]
-    return np.array(found, np.int64)
+    return BlockOrder(
+        samples=np.array(found, np.int64),
+        part=np.array(owners, np.int64),
+        slab=slab,
+        entered=np.array(entered, np.int64),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
 
 from hyperslab.errors import SampleError
@@ -159,9 +160,16 @@ def draw_parameters(
 
 
 def apply_all(
-    transforms: Sequence[Transform], labels: Sequence[str], inputs: Inputs, record: Record
+    transforms: Sequence[Transform],
+    labels: Sequence[str],
+    inputs: Inputs,
+    record: Record,
+    out: Mapping[str, torch.Tensor] | None = None,
 ) -> Inputs:
-    """Carry out one transform after the other; neighbours that are exact, by one copy."""
+    """Carry out one transform after the other; neighbours that are exact, by one copy.
+
+    If the last ones are, their copy may go to `out`.
+    """
     remap: Remap | None = None
     for transform, label in zip(transforms, labels, strict=True):
         parameters = _parameters(transform, label, inputs.n, record)
@@ -173,7 +181,7 @@ def apply_all(
             if remap is not None:
                 inputs, remap = remap_inputs(inputs, remap), None
             inputs = transform.apply(inputs, parameters)
-    return inputs if remap is None else remap_inputs(inputs, remap)
+    return inputs if remap is None else remap_inputs(inputs, remap, out)
 
 
 def _parameters(transform: Transform, label: str, n: int, record: Record) -> Parameters:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -128,7 +128,12 @@ class Compose:
         self._epoch.fill_(epoch)
 
     def __call__(
-        self, batch: Batch, *, ids: ArrayLike | None = None, epoch: int | None = None
+        self,
+        batch: Batch,
+        *,
+        ids: ArrayLike | None = None,
+        epoch: int | None = None,
+        out: Mapping[str, torch.Tensor] | None = None,
     ) -> dict[str, Any]:
         """Transform a batch or a sample.
 
@@ -140,17 +145,23 @@ class Compose:
             Sample ids, by default ``batch["sample"]``. Not needed where nothing is random.
         epoch
             By default `self.epoch`.
+        out
+            Names to contiguous tensors of the results' shapes and dtypes, which get the results:
+            pinned memory, say, or the tensors of a batch that is done with (fresh memory takes as
+            long as the copy into it). They must not overlap those of `batch`.
 
         Returns
         -------
         dict
-            With the keys of `batch`.
+            With the keys of `batch`, and the tensors of `out` where there are any.
 
         Raises
         ------
         SampleError
             There are no ids, or not one per sample; H and W differ between inputs, or a transform
             cannot act on one. The message says which input, its shape, and what to do.
+        OutputError
+            A tensor of `out` does not fit.
         """
         inputs = take_inputs(batch, images=self.images, masks=self.masks)
         record = draw_record(
@@ -162,7 +173,8 @@ class Compose:
             seed=self.seed,
             epoch=self.epoch if epoch is None else epoch,
         )
-        return restore_batch(batch, apply_all(self.transforms, self.labels, inputs, record))
+        done = apply_all(self.transforms, self.labels, inputs, record, out)
+        return restore_batch(batch, done, out)
 
     def parameters(self, ids: ArrayLike, *, epoch: int | None = None) -> Record:
         """Return what is done to the samples `ids`: nothing is read or transformed.
@@ -188,10 +200,17 @@ class Compose:
             epoch=self.epoch if epoch is None else epoch,
         )
 
-    def replay(self, batch: Batch, parameters: Record) -> dict[str, Any]:
+    def replay(
+        self,
+        batch: Batch,
+        parameters: Record,
+        *,
+        out: Mapping[str, torch.Tensor] | None = None,
+    ) -> dict[str, Any]:
         """Transform a batch or a sample by given parameters, such as `parameters` returns.
 
         A sample takes parameters of one row. Arrays may be lists, as they come back from JSON.
+        `out` is as for a call.
 
         Raises
         ------
@@ -199,7 +218,8 @@ class Compose:
             As for a call; or a transform's parameters are missing, or not a row for each sample.
         """
         inputs = take_inputs(batch, images=self.images, masks=self.masks)
-        return restore_batch(batch, apply_all(self.transforms, self.labels, inputs, parameters))
+        done = apply_all(self.transforms, self.labels, inputs, parameters, out)
+        return restore_batch(batch, done, out)
 
 
 def _share(tensor: torch.Tensor) -> None:

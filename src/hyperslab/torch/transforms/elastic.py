@@ -83,7 +83,7 @@ class Elastic(Transform):
         active, dx, dy = (parameters[k] for k in ("active", "dx", "dy"))
         if not active.any():
             return inputs
-        grids: dict[tuple[torch.device, bool], torch.Tensor] = {}
+        grids: dict[tuple[torch.device, bool, int], torch.Tensor] = {}
         chosen = inputs.tensors if self.inputs is None else self.inputs
         changed = {}
         for name in inputs.chosen(chosen, "Elastic"):
@@ -94,7 +94,7 @@ class Elastic(Transform):
             def bend(
                 samples: torch.Tensor, i: NDArray[np.int64], nearest: bool = nearest
             ) -> torch.Tensor:
-                key = (samples.device, samples.dtype == torch.float64)
+                key = (samples.device, samples.dtype == torch.float64, int(i[0]))
                 if key not in grids:
                     grids[key] = shift_grid(dx[i], dy[i], samples)
                 return sample_grid(samples, grids[key], nearest=nearest)

@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from hyperslab.errors import SampleError
+from hyperslab.errors import OutputError, SampleError
 
-__all__ = ["Batch", "Inputs", "restore_batch", "take_inputs"]
+__all__ = ["Batch", "Inputs", "restore_batch", "take_inputs", "view_output"]
 
 # What a Dataset or a loader hands over: tensors, and whatever else belongs to the samples.
 Batch = Mapping[str, Any]
@@ -167,13 +167,57 @@ def take_inputs(batch: Batch, *, images: Sequence[str] | None, masks: Sequence[s
     )
 
 
-def restore_batch(batch: Batch, inputs: Inputs) -> dict[str, Any]:
-    """Return a new dict: `inputs` in the place of the batch's tensors, the rest as it is."""
+def restore_batch(
+    batch: Batch, inputs: Inputs, out: Mapping[str, torch.Tensor] | None = None
+) -> dict[str, Any]:
+    """Return a new dict: `inputs` in the place of the batch's tensors, the rest as it is.
+
+    What is not in `out` yet, and has a place there, is copied to it.
+    """
     restored = dict(batch)
     for name, tensor in inputs.tensors.items():
         leading = inputs.leading[name]
-        restored[name] = tensor.reshape(*leading, *tensor.shape[-2:])
+        place = view_output(out, name, tensor.shape, leading, tensor)
+        if out is None or place is None:
+            restored[name] = tensor.reshape(*leading, *tensor.shape[-2:])
+            continue
+        if place.data_ptr() != tensor.data_ptr():
+            place.copy_(tensor)
+        restored[name] = out[name]
+    for name in out or {}:
+        if name not in inputs.tensors:
+            raise OutputError(
+                f"out has {name!r}, and the inputs are {', '.join(map(repr, inputs.tensors))}",
+                inputs=(name,),
+            )
     return restored
+
+
+def view_output(
+    out: Mapping[str, torch.Tensor] | None,
+    name: str,
+    shape: Sequence[int],
+    leading: tuple[int, ...],
+    like: torch.Tensor,
+) -> torch.Tensor | None:
+    """Return `out[name]` seen as `shape`, (N, C, H, W); None where there is none.
+
+    Raises
+    ------
+    OutputError
+        It is not contiguous, or has not the result's shape (`leading`, H, W) and dtype.
+    """
+    if out is None or name not in out:
+        return None
+    place, wanted = out[name], (*leading, *shape[-2:])
+    if tuple(place.shape) != wanted or place.dtype != like.dtype or not place.is_contiguous():
+        raise OutputError(
+            f"out[{name!r}] is {place.dtype} of shape {tuple(place.shape)}"
+            f"{'' if place.is_contiguous() else ', not contiguous'}; the result is {like.dtype} of "
+            f"shape {wanted}",
+            inputs=(name,),
+        )
+    return place.view(tuple(shape))
 
 
 def _names(names: Sequence[str]) -> tuple[str, ...]:

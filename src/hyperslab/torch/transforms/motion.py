@@ -112,8 +112,8 @@ class MotionArtifact(Transform):
             distance = np.arange(width // 2 + 1) * (_WIDTH / width)
             kept = (distance >= self.band[0]) & (distance <= outer[i, None])
             mixed *= torch.from_numpy(kept).to(mixed.device)[:, None, None, :]
-            exact = exact + torch.fft.irfft(mixed, n=width)
-            return exact.to(samples.dtype)
+            result: torch.Tensor = exact + torch.fft.irfft(mixed, n=width)
+            return result.to(samples.dtype)
 
         if not active.any():
             return inputs

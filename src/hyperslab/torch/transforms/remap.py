@@ -7,7 +7,7 @@ numbers per sample, and then carried out together by one copy of what is left in
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from hyperslab.errors import SampleError
-from hyperslab.torch.transforms.inputs import Inputs
+from hyperslab.torch.transforms.inputs import Inputs, view_output
 
 __all__ = ["Remap", "clamp", "crop", "flip", "plan_remap", "quarter_turns", "remap_inputs"]
 
@@ -185,8 +185,17 @@ def clamp(remap: Remap, lo: float, hi: float) -> Remap:
     return replace(remap, pads=pads, clamps=clamps)
 
 
-def remap_inputs(inputs: Inputs, remap: Remap) -> Inputs:
+def remap_inputs(
+    inputs: Inputs, remap: Remap, out: Mapping[str, torch.Tensor] | None = None
+) -> Inputs:
     """Carry out `remap`: one copy of what it keeps of each input, or none where nothing changes.
+
+    Parameters
+    ----------
+    inputs, remap
+        What to do it with, and what to do.
+    out
+        Where results may be written: as for `view_output`. They are where pixels move on a CPU.
 
     Returns
     -------
@@ -195,9 +204,9 @@ def remap_inputs(inputs: Inputs, remap: Remap) -> Inputs:
 
     Notes
     -----
-    On a CPU every sample is one strided copy, since a gather has to read an index per pixel and
-    takes twice as long; on other devices, and for tensors that need gradients, it is one gather
-    per input.
+    On a CPU every sample is one strided copy, since a gather has to make and read an index per
+    pixel and takes ten times as long; on other devices, and for tensors that need gradients, it is
+    one gather per input.
     """
     moves = remap.moves
     gather = _Gather(remap)
@@ -212,8 +221,16 @@ def remap_inputs(inputs: Inputs, remap: Remap) -> Inputs:
                 and not tensor.requires_grad
                 and tensor.element_size() in _SAME_SIZE
             )
-            move: Callable[..., torch.Tensor] = _copy_strided if plain else gather
-            tensor, owned = move(tensor, remap, pad), True
+            if plain:
+                shape = (*tensor.shape[:2], remap.height, remap.width)
+                target = view_output(out, name, shape, inputs.leading[name], tensor)
+                if target is None or target.device != tensor.device:
+                    target = torch.empty(shape, dtype=tensor.dtype)
+                _copy_strided(tensor, target, remap, pad)
+                tensor = target
+            else:
+                tensor = gather(tensor, pad)
+            owned = True
         if bounds is not None:
             if not tensor.dtype.is_floating_point:
                 raise SampleError(
@@ -228,10 +245,8 @@ def remap_inputs(inputs: Inputs, remap: Remap) -> Inputs:
     return inputs.with_tensors(changed) if changed else inputs
 
 
-def _copy_strided(tensor: torch.Tensor, remap: Remap, pad: float) -> torch.Tensor:
-    n, channels = tensor.shape[:2]
+def _copy_strided(tensor: torch.Tensor, moved: torch.Tensor, remap: Remap, pad: float) -> None:
     height, width = remap.height, remap.width
-    moved = torch.empty((n, channels, height, width), dtype=tensor.dtype)
     frame_h, frame_w = remap.frame
     y0, x0 = np.maximum(remap.top, 0), np.maximum(remap.left, 0)
     y1 = np.minimum(remap.top + height, frame_h)
@@ -240,28 +255,34 @@ def _copy_strided(tensor: torch.Tensor, remap: Remap, pad: float) -> torch.Tenso
         moved.fill_(pad)
     bits = _SAME_SIZE[tensor.element_size()]
     source, target = tensor.view(bits).numpy(), moved.view(bits).numpy()
-    # A transposed copy reads down the columns. Rows that are a power of two bytes apart share a few
-    # cache sets and evict each other, so such a window is first copied into rows of an odd number
-    # of cache lines.
-    pitch = (height * tensor.element_size() // 64 | 1) * 64 // tensor.element_size() + 64
-    spare = np.empty((channels, width, pitch), source.dtype) if remap.transpose.any() else None
+    # The source is always read forwards, as memory is fastest. Mirrored rows and columns are then
+    # made from a copy that is near. Its rows are an odd number of cache lines apart: going down a
+    # column, rows that are a power of two apart would evict each other.
+    line = 64 // tensor.element_size()
+    longest = max(height, width)
+    spare = np.empty(
+        (source.shape[1], longest, ((longest - 1) // line + 1 | 1) * line), source.dtype
+    )
+    # The window's rows and columns in the source, up to the end of each.
+    rows_from, rows_to = np.where(remap.flip_y, (frame_h - y1, frame_h - y0), (y0, y1))
+    cols_from, cols_to = np.where(remap.flip_x, (frame_w - x1, frame_w - x0), (x0, x1))
 
-    columns = (remap.transpose, remap.flip_y, remap.flip_x, y0, x0, y1, x1, remap.top, remap.left)
-    for i, (turned, mirror_y, mirror_x, ya, xa, yb, xb, top, left) in enumerate(
-        zip(*(column.tolist() for column in columns), strict=True)
+    rows = (rows_from, rows_to, y0 - remap.top, y1 - remap.top)
+    cols = (cols_from, cols_to, x0 - remap.left, x1 - remap.left)
+    flags = (remap.transpose, remap.flip_y, remap.flip_x)
+    for i, (turned, mirror_y, mirror_x, ra, rb, ya, yb, ca, cb, xa, xb) in enumerate(
+        zip(*(column.tolist() for column in (*flags, *rows, *cols)), strict=True)
     ):
-        frame = source[i].transpose(0, 2, 1) if turned else source[i]
+        part = source[i, :, ca:cb, ra:rb] if turned else source[i, :, ra:rb, ca:cb]
+        if turned or mirror_x:
+            near = spare[:, : part.shape[1], : part.shape[2]]
+            np.copyto(near, part)
+            part = near.transpose(0, 2, 1) if turned else near
         if mirror_y:
-            frame = frame[:, ::-1]
+            part = part[:, ::-1]
         if mirror_x:
-            frame = frame[:, :, ::-1]
-        window = frame[:, ya:yb, xa:xb]
-        if spare is not None and turned:
-            near = spare[:, : xb - xa, : yb - ya].transpose(0, 2, 1)
-            np.copyto(near, window)
-            window = near
-        np.copyto(target[i, :, ya - top : yb - top, xa - left : xb - left], window)
-    return moved
+            part = part[:, :, ::-1]
+        np.copyto(target[i, :, ya:yb, xa:xb], part)
 
 
 class _Gather:
@@ -271,12 +292,12 @@ class _Gather:
         self._remap = remap
         self._index: dict[torch.device, tuple[torch.Tensor, torch.Tensor]] = {}
 
-    def __call__(self, tensor: torch.Tensor, remap: Remap, pad: float) -> torch.Tensor:
+    def __call__(self, tensor: torch.Tensor, pad: float) -> torch.Tensor:
         n, channels = tensor.shape[:2]
         if tensor.device not in self._index:
             self._index[tensor.device] = self._make_index(tensor.device)
         index, outside = self._index[tensor.device]
-        shape = (n, channels, remap.height, remap.width)
+        shape = (n, channels, self._remap.height, self._remap.width)
         flat = index.reshape(n, 1, -1).expand(-1, channels, -1)
         moved = tensor.reshape(n, channels, -1).gather(2, flat).reshape(shape)
         return moved.masked_fill_(outside[:, None], pad)

@@ -23,6 +23,7 @@ from hyperslab.torch.transforms.inputs import Inputs
 
 __all__ = ["rigid_grid", "sample_grid", "shift_grid", "spline_weights", "warp_samples"]
 
+_PIXELS_AT_ONCE = 1 << 18
 _EXACT_FLOAT32 = 1 << 24  # a float32 tells pixel numbers apart up to here
 
 
@@ -155,14 +156,25 @@ def warp_samples(
     """Return the tensor `name` with `warp(samples, numbers)` in the place of the active samples.
 
     The others are copied, unless `inputs` owns the tensor: then the active ones are written to it.
+    On a CPU a few samples are warped at a time, since their grids then stay in its caches.
     """
     tensor = inputs.tensors[name]
     numbers = np.flatnonzero(active)
-    if numbers.size == active.size:
+    whole = numbers.size == active.size
+    at_once = numbers.size
+    if tensor.device.type == "cpu" and tensor[0, 0].numel():
+        at_once = max(_PIXELS_AT_ONCE // tensor[0, 0].numel(), torch.get_num_threads())
+    if whole and numbers.size <= at_once:
         return warp(tensor, numbers)
-    index = torch.from_numpy(numbers).to(tensor.device)
-    warped = warp(tensor[index], numbers)
-    return (tensor if name in inputs.owned else tensor.clone()).index_copy_(0, index, warped)
+    if name not in inputs.owned:
+        tensor, source = torch.empty_like(tensor) if whole else tensor.clone(), tensor
+    else:
+        source = tensor
+    for start in range(0, numbers.size, at_once):
+        some = numbers[start : start + at_once]
+        index = torch.from_numpy(some).to(tensor.device)
+        tensor.index_copy_(0, index, warp(source[index], some))
+    return tensor
 
 
 def _grid_dtype(like: torch.Tensor) -> torch.dtype:
@@ -171,7 +183,7 @@ def _grid_dtype(like: torch.Tensor) -> torch.dtype:
 
 
 def _to(values: NDArray[np.generic], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    return torch.from_numpy(values).to(device=device, dtype=dtype)
+    return torch.tensor(values, device=device, dtype=dtype)
 
 
 def _centred(length: int) -> NDArray[np.float64]:

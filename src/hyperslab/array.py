@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from hyperslab.engine.node import Cells, Node, node_of
 from hyperslab.engine.read import read
-from hyperslab.errors import OutputError
+from hyperslab.errors import OutputError, StaleIndexError
 from hyperslab.filters import Filter
 from hyperslab.index.container import FileIndex
 from hyperslab.index.records import Chunked, DatasetIndex, Null
@@ -33,6 +33,7 @@ class View:
 
     def __init__(self, base: Readable, selection: Selection) -> None:
         self._base = base
+        self._base_shape = base.shape
         self._selection = selection
 
     @property
@@ -65,8 +66,23 @@ class View:
         return _as_array(self.read(), dtype, copy)
 
     def read(self, *, out: NDArray[Any] | None = None, threads: int | None = None) -> NDArray[Any]:
-        """Read the view; as `Array.read` without a selection."""
-        return self._base._read(self._selection, out, threads)
+        """Read the view; as `Array.read` without a selection.
+
+        Raises
+        ------
+        StaleIndexError
+            Also where the array has changed its shape since the view was made of it.
+        """
+        return self._base._read(self._fitting(), out, threads)
+
+    def _fitting(self) -> Selection:
+        """Return the selection, if the array still has the shape that it was made for."""
+        if self._base.shape != self._base_shape:
+            raise StaleIndexError(
+                f"{self._base!r} had shape {self._base_shape} when this view was made of it. Make "
+                "a new one."
+            )
+        return self._selection
 
     def __repr__(self) -> str:
         return f"<hyperslab.View {_shape(self.shape)} {self.dtype} of {self._base!r}>"
@@ -210,6 +226,7 @@ class Array(Readable):
     def __init__(self, container: FileIndex, name: str) -> None:
         self._container = container
         self._name = name
+        self._generation = container.generation
         self._index = container.dataset(name)
         self._node: Node | None = None
 
@@ -219,8 +236,7 @@ class Array(Readable):
     @property
     def node(self) -> Node:
         """The compiled dataset that reads are planned from; made when first needed."""
-        if self._index is not (index := self._container.dataset(self._name)):
-            self._index, self._node = index, None  # the file was refreshed
+        self._follow()
         if self._node is None:
             self._node = node_of(self._container, self._name)
         return self._node
@@ -228,7 +244,14 @@ class Array(Readable):
     @property
     def index(self) -> DatasetIndex:
         """What the file says of the dataset: storage, filters, fill value."""
+        self._follow()
         return self._index
+
+    def _follow(self) -> None:
+        """Take the dataset as it is now, if the file was refreshed since."""
+        if self._generation != (generation := self._container.generation):
+            self._index, self._node = self._container.dataset(self._name), None
+            self._generation = generation
 
     @property
     def name(self) -> str:
@@ -243,38 +266,38 @@ class Array(Readable):
     @property
     def shape(self) -> tuple[int, ...]:
         """Extent along each axis; ``(0,)`` for a null dataset, which holds nothing."""
-        return self._index.shape
+        return self.index.shape
 
     @property
     def dtype(self) -> np.dtype:
         """Element type in native byte order, whatever the file's is."""
-        return self._index.dtype
+        return self.index.dtype
 
     @property
     def chunks(self) -> tuple[int, ...] | None:
         """Chunk shape; None if the dataset is not chunked."""
-        storage = self._index.storage
+        storage = self.index.storage
         return storage.chunks if isinstance(storage, Chunked) else None
 
     @property
     def filters(self) -> tuple[Filter, ...]:
         """Filter pipeline, in the order in which it was applied on writing."""
-        return self._index.filters
+        return self.index.filters
 
     @property
     def fill_value(self) -> Any:
         """Value of elements that were never written, a NumPy scalar."""
-        return self._index.fill[()]
+        return self.index.fill[()]
 
     @property
     def stored_nbytes(self) -> int:
         """Bytes that the dataset takes in the file."""
-        return self._index.stored_nbytes
+        return self.index.stored_nbytes
 
     @property
     def is_null(self) -> bool:
         """True for a dataset without a dataspace (h5py's Empty)."""
-        return isinstance(self._index.storage, Null)
+        return isinstance(self.index.storage, Null)
 
     @property
     def n_chunks(self) -> tuple[int, int]:
@@ -341,7 +364,7 @@ def read_many(
     for array, index in requests:
         if isinstance(array, View):
             arrays.append(array._base)
-            selections.append(compose(array._selection, index))
+            selections.append(compose(array._fitting(), index))
         elif isinstance(array, Readable):
             arrays.append(array)
             selections.append(select(index, array.shape))

@@ -179,7 +179,10 @@ def _too_many(n_used: int, shape: tuple[int, ...]) -> SelectionError:
 
 
 def _as_index_array(item: Any) -> NDArray[Any]:
-    array = np.asarray(item)
+    try:
+        array = np.asarray(item)
+    except ValueError as error:  # lists of different lengths
+        raise SelectionError(f"an index array must be regular: {error}") from None
     if array.size == 0 and not isinstance(item, np.ndarray):
         array = array.astype(np.int64)
     if array.dtype.kind not in "iub":

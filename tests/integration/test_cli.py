@@ -601,4 +601,6 @@ def test_module_runs(cohort: Path) -> None:
     )
     assert process.returncode == 0, process.stderr
     assert "|- CT" in process.stdout
-    assert "paired cohort" in process.stdout
+    assert "... 4 more like these" in process.stdout
+    assert "x)" in process.stdout
+    assert "?" not in process.stdout

@@ -268,7 +268,7 @@ class _Bench:
         over = f" of {len(arrays)} datasets" if len(arrays) > 1 else ""
         return Work(
             key=f"batch_axis{axis}",
-            title=f"{n_slices} random slices {_pattern(self.chosen.shape, axis)}{over}",
+            title=f"{n_slices} random {_pattern(self.chosen.shape, axis)}{over}",
             nbytes=theirs.nbytes,
             draw=draw,
             by_h5py=by_h5py,

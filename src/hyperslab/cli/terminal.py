@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import os
 import sys
@@ -40,15 +41,24 @@ __all__ = [
     "times",
 ]
 
+_PLAIN = {"×": "x", "µ": "u", "→": "->", "…": "...", "“": '"', "”": '"', "■": "#"}
 _PLAIN_WIDTH = 120  # columns where the output goes to a file or a pipe
 
 
 def allow_any_text() -> None:
-    """Let characters that the terminal's encoding lacks come out as "?", not as an error."""
+    """Let characters that the output's encoding lacks come out as plainer ones, not as an error."""
+    codecs.register_error("hyperslab", _make_plain)
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
-            reconfigure(errors="replace")
+            reconfigure(errors="hyperslab")
+
+
+def _make_plain(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    lacking = error.object[error.start : error.end]
+    return "".join(_PLAIN.get(character, "?") for character in lacking), error.end
 
 
 def console() -> Console:

@@ -137,6 +137,10 @@ def add_mosaic(builder: Builder, node: Mosaic, selection: Selection, dest: Array
                 dataset=node.index.name,
             )
         child = node.open_source(mapping.file, mapping.dataset)
+        if not np.can_cast(child.dtype, node.dtype, "safe"):
+            # HDF5 converts in ways of its own (it clips, for one).
+            builder.add(library_node(node.index), selection, dest)
+            return
         if mapping.source is None:
             resolved = _whole_source(mapping, child.shape)
             if resolved is None:
@@ -152,6 +156,8 @@ def add_mosaic(builder: Builder, node: Mosaic, selection: Selection, dest: Array
                 file=mapping.file,
                 dataset=mapping.dataset,
             )
+        if not mapping.grows:
+            _demand_room(node, mapping, child.shape)
         # Where the source has not grown that far (yet), beyond its end is fill.
         parts = [_intersect(group, mapping, child.shape) for group in groups]
         constants = {
@@ -165,6 +171,19 @@ def add_mosaic(builder: Builder, node: Mosaic, selection: Selection, dest: Array
         builder.depth += 1
         _add_child(builder, child, found, constants, dest)
         builder.depth -= 1
+
+
+def _demand_room(node: Mosaic, mapping: Mapping, shape: tuple[int, ...]) -> None:
+    """Raise unless the source, of `shape`, has all that the mapping takes from it."""
+    if all(table[-1] < n for table, n in zip(mapping.source or (), shape, strict=True)):
+        return
+    raise DamagedFileError(
+        f"{node.index.file}: virtual dataset {node.index.name} takes more from "
+        f"{mapping.dataset} in {mapping.file} than its shape {shape} has. The source was replaced "
+        "or cut.",
+        file=mapping.file,
+        dataset=mapping.dataset,
+    )
 
 
 def _bounds(groups: list[Pieces], ndim: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

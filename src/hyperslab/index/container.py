@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from hyperslab.errors import (
+    DamagedFileError,
+    HyperslabError,
     MissingFileError,
     MissingObjectError,
     MissingSourceError,
@@ -36,11 +40,15 @@ class FileIndex:
         Absolute.
     fingerprint
         The file's when this index began.
+    generation
+        How often it was refreshed: what was learnt before is out of date.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.path.abspath(os.fspath(path))
         self._begin()
+
+        self.generation = 0
 
     def _begin(self) -> None:
         check_signature(self.path)
@@ -59,6 +67,7 @@ class FileIndex:
         """Forget everything learnt, so that it is read again from the file as it is now."""
         with library_lock:
             self._begin()
+            self.generation += 1
 
     def check_fresh(self) -> None:
         """Raise `StaleIndexError` if the file has changed since it was indexed. One `stat`."""
@@ -102,9 +111,10 @@ class FileIndex:
                     # Behind an external link, another file.
                     inside = item.file.filename == h5.filename
                     path = self.path if inside else os.path.abspath(item.file.filename)
-                    index = self._datasets.get(name) or describe_dataset(item, path, name=name)
-                    if tables and isinstance(index.storage, Chunked):
-                        self._tables[name] = load_chunk_table(item, index)
+                    with _damage(path, name):
+                        index = self._datasets.get(name) or describe_dataset(item, path, name=name)
+                        if tables and isinstance(index.storage, Chunked):
+                            self._tables[name] = load_chunk_table(item, index)
                     self._datasets[name] = index
 
     def _has(self, name: str, *, tables: bool) -> bool:
@@ -121,7 +131,7 @@ class FileIndex:
                 if name not in self._tables:
                     self.check_fresh()
                     index = self.dataset(name)
-                    with session(self.path) as h5:
+                    with session(self.path) as h5, _damage(self.path, name):
                         self._tables[name] = load_chunk_table(get_object(h5, name), index)
                 found = self._tables[name]
         return found
@@ -164,7 +174,8 @@ class FileIndex:
                             file=self.path,
                             dataset=name,
                         )
-                    found = {member: _kind(group, member) for member in group}
+                    with _damage(self.path, name):
+                        found = {member: _kind(group, member) for member in group}
                 self._members[name] = found
         return found
 
@@ -174,7 +185,7 @@ class FileIndex:
         if found is None:
             with library_lock:
                 self.check_fresh()
-                with session(self.path) as h5:
+                with session(self.path) as h5, _damage(self.path, name):
                     found = load_attributes(get_object(h5, name))
                 self._attributes[name] = found
         return found
@@ -210,6 +221,22 @@ class FileIndex:
             if path not in self._raw_files:
                 self._raw_files[path] = fingerprint(path)
             return self._raw_files[path]
+
+
+@contextmanager
+def _damage(path: str, name: str) -> Iterator[None]:
+    """Name the file and the object where the HDF5 library fails to look at it."""
+    try:
+        yield
+    except HyperslabError:
+        raise
+    except (KeyError, OSError, RuntimeError, ValueError) as error:
+        raise DamagedFileError(
+            f"{path}: the HDF5 library cannot make sense of {name}: {error}. The file is damaged "
+            "or truncated.",
+            file=path,
+            dataset=name,
+        ) from error
 
 
 def _kind(group: Any, member: str) -> str:

@@ -111,6 +111,8 @@ class Mapping:
         Per axis of the source: the axis of the virtual dataset that it follows, position by
         position of their tables; None for an axis of one index, which stays. Empty where `source`
         is None.
+    grows
+        True for an unlimited mapping: what its source does not have yet is fill.
     """
 
     file: str
@@ -118,6 +120,7 @@ class Mapping:
     virtual: tuple[NDArray[np.int64], ...]
     source: tuple[NDArray[np.int64], ...] | None
     follows: tuple[int | None, ...]
+    grows: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -6,7 +6,12 @@ import difflib
 import os
 from typing import TYPE_CHECKING
 
-from hyperslab.errors import MissingObjectError, MissingSourceError
+from hyperslab.errors import (
+    DamagedFileError,
+    HyperslabError,
+    MissingObjectError,
+    MissingSourceError,
+)
 
 if TYPE_CHECKING:
     import h5py
@@ -25,6 +30,8 @@ def get_object(h5: h5py.File, name: str) -> h5py.Dataset | h5py.Group | h5py.Dat
         An external link on the way leads to a file that is not there.
     MissingObjectError
         Nothing of that name; the message offers close names.
+    DamagedFileError
+        It is there, but cannot be opened.
     """
     try:
         return h5[name]
@@ -32,9 +39,7 @@ def get_object(h5: h5py.File, name: str) -> h5py.Dataset | h5py.Group | h5py.Dat
         raise _reason(h5, name, error, _MOST_LINKS) from error
 
 
-def _reason(
-    h5: h5py.File, name: str, error: Exception, depth: int
-) -> MissingSourceError | MissingObjectError:
+def _reason(h5: h5py.File, name: str, error: Exception, depth: int) -> HyperslabError:
     import h5py
 
     path = h5.filename
@@ -61,15 +66,19 @@ def _reason(
         try:
             here = here[part]
         except (KeyError, OSError, ValueError, RuntimeError):
-            if isinstance(link, h5py.SoftLink) and depth:
+            if isinstance(link, h5py.SoftLink) and not depth:
+                return MissingObjectError(
+                    f"{path}: {name!r} leads through soft links that go round in a circle.",
+                    file=path,
+                    dataset=name,
+                )
+            if isinstance(link, h5py.SoftLink):
                 target = link.path
                 if not target.startswith("/"):
                     target = f"{here.name.rstrip('/')}/{target}"
                 found = _reason(h5, target, error, depth - 1)
-                return type(found)(
-                    f"{found.message} ({so_far} is a soft link to {link.path}.)",
-                    **{**found.facts, "dataset": name},
-                )
+                told = f" ({so_far} is a soft link to {link.path}.)" if depth == _MOST_LINKS else ""
+                return type(found)(f"{found.message}{told}", **{**found.facts, "dataset": name})
             if isinstance(link, h5py.ExternalLink):
                 return MissingObjectError(
                     f"{path}: {so_far} is an external link to {link.path} in {link.filename}, "
@@ -77,14 +86,18 @@ def _reason(
                     file=path,
                     dataset=name,
                 )
-            return MissingObjectError(_not_found(path, name, so_far, here, part), file=path,
-                                      dataset=name)  # fmt: skip
-    return MissingObjectError(
-        f"{path}: {name!r} cannot be opened: {error}", file=path, dataset=name
+            if part in here:
+                break
+            return MissingObjectError(_not_found(path, name, here, part), file=path, dataset=name)
+    return DamagedFileError(
+        f"{path}: {name!r} is there, but the HDF5 library cannot open it: {error}. The file is "
+        "damaged or truncated.",
+        file=path,
+        dataset=name,
     )
 
 
-def _not_found(path: str, name: str, so_far: str, group: h5py.Group, part: str) -> str:
+def _not_found(path: str, name: str, group: h5py.Group, part: str) -> str:
     names = list(group)
     close = difflib.get_close_matches(part, names, n=3)
     if close:
@@ -94,8 +107,6 @@ def _not_found(path: str, name: str, so_far: str, group: h5py.Group, part: str) 
         hint = f"{group.name} holds {shown}."
     else:
         hint = f"{group.name} is empty."
-    if part in names:
-        return f"{path}: {so_far} is there, but cannot be opened. The file may be damaged."
     return f"{path}: no object {name!r}. {hint}"
 
 

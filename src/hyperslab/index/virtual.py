@@ -80,6 +80,7 @@ def load_mappings(dataset: h5py.Dataset, path: str) -> tuple[Mapping, ...] | Non
                     virtual=tables[0],
                     source=None if everything else tables[1],
                     follows=() if everything else tables[2],
+                    grows=bool(endless),
                 )
             )
     return tuple(found)

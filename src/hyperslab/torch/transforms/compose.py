@@ -77,7 +77,7 @@ class Compose:
     torch.Size([2, 1, 4, 4])
     >>> augment.set_epoch(7)
     >>> augment.parameters([3])["RandomRotate90"]["k"]
-    array([3])
+    array([2])
     """
 
     def __init__(
@@ -147,8 +147,8 @@ class Compose:
             By default `self.epoch`.
         out
             Names to contiguous tensors of the results' shapes and dtypes, which get the results:
-            pinned memory, say, or the tensors of a batch that is done with (fresh memory takes as
-            long as the copy into it). They must not overlap those of `batch`.
+            pinned memory, say, or a batch that is done with. They must not overlap those of
+            `batch`.
 
         Returns
         -------

@@ -44,9 +44,14 @@ class CenterCrop(Exact):
         object.__setattr__(self, "size", window_size(self.size))
 
     def follows(self, remap: Remap) -> bool:
-        """Whether there is nothing to pad, or nothing that was cut off."""
+        """Whether nothing is padded; or nothing was cut off, and clamps leave the padding be."""
         height, width = window_size(self.size)
-        return (remap.height >= height and remap.width >= width) or not remap.windowed
+        if remap.height >= height and remap.width >= width:
+            return True
+        pads = self._pads(remap)
+        return not remap.windowed and all(
+            lo <= pads[name] <= hi for name, (lo, hi) in remap.clamps.items()
+        )
 
     def extend(self, remap: Remap, parameters: Parameters) -> Remap:
         """Plan the window."""

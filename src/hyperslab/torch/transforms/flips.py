@@ -18,8 +18,8 @@ __all__ = ["RandomFlip", "RandomRotate90"]
 class RandomFlip(Exact):
     """Mirror all inputs of a sample alike: along y and along x, each by its own draw.
 
-    Mirroring along both axes at once is a half turn, under which left stays left of front. It is
-    no mirror image, and so not what most people mean by a flip; `both` asks for just that.
+    Mirroring along both axes at once is a half turn. That is no mirror image, and so not what most
+    people mean by a flip; `both` asks for just that.
 
     Parameters
     ----------

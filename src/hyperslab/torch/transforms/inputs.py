@@ -151,7 +151,7 @@ def take_inputs(batch: Batch, *, images: Sequence[str] | None, masks: Sequence[s
         fits = shape[-2:] == size and (single or (tensor.ndim >= 3 and shape[0] == n))
         if fits:
             channels = math.prod(shape[:-2] if single else shape[1:-2])
-            taken[name] = tensor.reshape(n, channels, *size)
+            taken[name] = _reshaped(tensor, (n, channels, *size))
         elif images is not None or name in mask_names or tensor.ndim == first.ndim:
             raise SampleError(
                 f"{name!r} has shape {tuple(shape)} beside {named[0]!r} with {tuple(first.shape)}. "
@@ -179,7 +179,7 @@ def restore_batch(
         leading = inputs.leading[name]
         place = view_output(out, name, tensor.shape, leading, tensor)
         if out is None or place is None:
-            restored[name] = tensor.reshape(*leading, *tensor.shape[-2:])
+            restored[name] = _reshaped(tensor, (*leading, *tensor.shape[-2:]))
             continue
         if place.data_ptr() != tensor.data_ptr():
             place.copy_(tensor)
@@ -218,6 +218,11 @@ def view_output(
             inputs=(name,),
         )
     return place.view(tuple(shape))
+
+
+def _reshaped(tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+    """Return the tensor itself where it has that shape already: what is passed on stays that."""
+    return tensor if tensor.shape == shape else tensor.reshape(shape)
 
 
 def _names(names: Sequence[str]) -> tuple[str, ...]:

@@ -83,7 +83,9 @@ class MotionArtifact(Transform):
         """Make `active`, `outer`, `dx`, `dy` and `degrees`."""
         active = u[:, 0] < self.p
         _, least, most = self.band
-        jitter = np.where(active[:, None, None], 2 * u[:, 2:].reshape(len(u), -1, 3) - 1, 0.0)
+        jitter = np.where(
+            active[:, None, None], 2 * u[:, 2:].reshape(len(u), self.moves, 3) - 1, 0.0
+        )
         return {
             "active": active,
             "outer": np.where(active, least + ((most - least + 1) * u[:, 1]).astype(np.int64), 0),

@@ -159,8 +159,9 @@ def crop(
 ) -> Remap:
     """Take the window of `size` whose first pixel is (`top`, `left`), (N,) each, of the output.
 
-    Where it reaches beyond the output, it holds `pads`. That needs a remap that is not `windowed`:
-    the frame's pixels outside an earlier window would show otherwise.
+    Where it reaches beyond the output, it holds `pads`. That needs a remap that is not `windowed`,
+    since the frame's pixels outside an earlier window would show, and `clamps` that leave the
+    padding as it is, since they act after it.
     """
     return replace(
         remap,
@@ -248,22 +249,20 @@ def remap_inputs(
 def _copy_strided(tensor: torch.Tensor, moved: torch.Tensor, remap: Remap, pad: float) -> None:
     height, width = remap.height, remap.width
     frame_h, frame_w = remap.frame
-    y0, x0 = np.maximum(remap.top, 0), np.maximum(remap.left, 0)
-    y1 = np.minimum(remap.top + height, frame_h)
-    x1 = np.minimum(remap.left + width, frame_w)
+    # What the window shows of the frame; nothing, where a second crop took padding only.
+    y0, y1 = (np.clip(y, 0, frame_h) for y in (remap.top, remap.top + height))
+    x0, x1 = (np.clip(x, 0, frame_w) for x in (remap.left, remap.left + width))
     if ((y1 - y0 < height) | (x1 - x0 < width)).any():
         moved.fill_(pad)
     bits = _SAME_SIZE[tensor.element_size()]
     source, target = tensor.view(bits).numpy(), moved.view(bits).numpy()
-    # The source is always read forwards, as memory is fastest. Mirrored rows and columns are then
-    # made from a copy that is near. Its rows are an odd number of cache lines apart: going down a
-    # column, rows that are a power of two apart would evict each other.
-    line = 64 // tensor.element_size()
-    longest = max(height, width)
-    spare = np.empty(
-        (source.shape[1], longest, ((longest - 1) // line + 1 | 1) * line), source.dtype
-    )
-    # The window's rows and columns in the source, up to the end of each.
+    # A transposed copy goes down the columns, where rows that are a power of two bytes apart evict
+    # each other from the cache. So it is made from a near copy of the window, whose rows are an odd
+    # number of cache lines apart.
+    line, longest = 64 // tensor.element_size(), max(height, width)
+    pitch = (-(-longest // line) | 1) * line
+    spare = np.empty((source.shape[1], longest, pitch), source.dtype)
+    # The window in the frame, before that is mirrored.
     rows_from, rows_to = np.where(remap.flip_y, (frame_h - y1, frame_h - y0), (y0, y1))
     cols_from, cols_to = np.where(remap.flip_x, (frame_w - x1, frame_w - x0), (x0, x1))
 
@@ -274,10 +273,10 @@ def _copy_strided(tensor: torch.Tensor, moved: torch.Tensor, remap: Remap, pad: 
         zip(*(column.tolist() for column in (*flags, *rows, *cols)), strict=True)
     ):
         part = source[i, :, ca:cb, ra:rb] if turned else source[i, :, ra:rb, ca:cb]
-        if turned or mirror_x:
+        if turned:
             near = spare[:, : part.shape[1], : part.shape[2]]
             np.copyto(near, part)
-            part = near.transpose(0, 2, 1) if turned else near
+            part = near.transpose(0, 2, 1)
         if mirror_y:
             part = part[:, ::-1]
         if mirror_x:

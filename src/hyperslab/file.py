@@ -11,6 +11,8 @@ from typing import Any
 from hyperslab.array import Array
 from hyperslab.errors import FileInUseWarning, MissingObjectError
 from hyperslab.index.container import FileIndex
+from hyperslab.index.session import check_signature
+from hyperslab.index.superblock import is_marked
 
 __all__ = ["File", "Group", "open_file"]
 
@@ -177,7 +179,7 @@ def open_file(path: str | os.PathLike[str]) -> File:
     Warns
     -----
     FileInUseWarning
-        Another process holds a write lock on it (seen on Linux).
+        Another process holds a write lock on it (seen on Linux), or a writer has marked it as open.
 
     Notes
     -----
@@ -185,12 +187,17 @@ def open_file(path: str | os.PathLike[str]) -> File:
     """
     container = FileIndex(path)
     if _is_write_locked(container):
-        warnings.warn(
-            f"{container.path}: another process has it open for writing. It is read as it is on "
-            "disk now; if it changes, reads raise StaleIndexError until refresh() is called.",
-            FileInUseWarning,
-            stacklevel=2,
-        )
+        writer = "another process has it open for writing"
+    elif is_marked(container.path, check_signature(container.path)):
+        writer = "it is marked as open for writing, by a writer that has it open or died meanwhile"
+    else:
+        return File(container)
+    warnings.warn(
+        f"{container.path}: {writer}. It is read as it is on disk now; if it changes, reads raise "
+        "StaleIndexError until refresh() is called.",
+        FileInUseWarning,
+        stacklevel=2,
+    )
     return File(container)
 
 

@@ -10,12 +10,11 @@ from __future__ import annotations
 import importlib
 import os
 import threading
-import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
-from hyperslab.errors import FileInUseWarning, MissingFileError, NotHDF5Error
+from hyperslab.errors import MissingFileError, NotHDF5Error
 from hyperslab.index.superblock import UnmarkedFile
 
 if TYPE_CHECKING:
@@ -134,21 +133,10 @@ def _open(path: str, base: int, stack: ExitStack) -> h5py.File:
     raise NotHDF5Error(f"{path}: the HDF5 library cannot open it: {reason}", file=path)
 
 
-_warned: set[str] = set()
-
-
 def _open_unmarked(path: str, base: int, stack: ExitStack) -> h5py.File:
     """Open a file whose superblock says that a writer is at it."""
     import h5py
 
-    if path not in _warned:
-        _warned.add(path)
-        warnings.warn(
-            f"{path}: it is marked as open for writing: a writer has it open, or died without "
-            "closing it. It is read as it is on disk now, which may be incomplete.",
-            FileInUseWarning,
-            stacklevel=2,
-        )
     file = stack.enter_context(UnmarkedFile(path, base))
     try:
         return stack.enter_context(h5py.File(file, "r"))

@@ -16,11 +16,20 @@ from typing import Any
 
 from hyperslab.codecs.lookup3 import metadata_checksum
 
-__all__ = ["UnmarkedFile"]
+__all__ = ["UnmarkedFile", "is_marked"]
 
+_VERSION_AT = 8
 _FLAGS_AT = 11
 _OFFSET_SIZE_AT = 9
 _N_ADDRESSES = 4  # base, extension, end of file, root group
+
+
+def is_marked(path: str, base: int) -> bool:
+    """Tell whether the superblock at byte `base` says that a writer has the file open."""
+    with open(path, "rb", buffering=0) as stream:
+        stream.seek(base)
+        head = stream.read(_FLAGS_AT + 1)
+    return len(head) > _FLAGS_AT and head[_VERSION_AT] >= 3 and head[_FLAGS_AT] != 0
 
 
 class UnmarkedFile(io.RawIOBase):

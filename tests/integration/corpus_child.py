@@ -12,8 +12,10 @@ different   both read it, to different bytes
 refused     h5py reads it, hyperslab raises
 excess      hyperslab reads it, h5py raises
 neither     both raise
-other       elements that are no numbers; hyperslab says so
-mistaken    elements that are no numbers; hyperslab does not say so
+other       elements that are no numbers, which hyperslab says
+group       both list the same members
+link        a soft or external link, which leads to the same kind of thing for both
+broken      a link that both refuse to follow
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import json
 import os
 import sys
 import warnings
+from dataclasses import dataclass, field
 from typing import Any
 
 import h5py
@@ -43,24 +46,122 @@ def text_of(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def names_of(path: str) -> list[str]:
-    """Datasets of a file, each by one of its names; links are not followed."""
-    found: list[str] = []
+@dataclass(slots=True)
+class Names:
+    """What a file holds: sound groups; everything else, by one of its names; and links."""
 
-    def visit(name: str, item: Any) -> None:
-        if isinstance(item, h5py.Dataset):
-            found.append(name)
+    groups: list[str] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
+    links: list[str] = field(default_factory=list)
+
+
+def names_of(path: str) -> Names:
+    names = Names()
+    seen: set[int] = set()
+
+    def visit(group: h5py.Group, name: str) -> None:
+        names.groups.append(name)
+        with contextlib.suppress(Exception):  # `list_group` will find out
+            for key in group:
+                take(group, key, f"{name.rstrip('/')}/{key}")
+
+    def take(group: h5py.Group, key: str, name: str) -> None:
+        if not is_hard_link(group, key):
+            names.links.append(name)
+            return
+        try:
+            item = group[key]
+            address = h5py.h5o.get_info(item.id).addr
+        except Exception:  # noqa: BLE001 - it is there, and both will be asked for it
+            names.others.append(name)
+            return
+        if address in seen:
+            return
+        seen.add(address)
+        if isinstance(item, h5py.Group):
+            visit(item, name)
+        elif isinstance(item, h5py.Dataset):
+            names.others.append(name)
 
     with h5py.File(path, "r") as h5:
-        h5.visititems(visit)
-    return found
+        visit(h5["/"], "/")
+    return names
 
 
-def describe(path: str, name: str) -> tuple[bool, tuple[int, ...] | None]:
-    """Tell whether a dataset holds numbers, and its shape (None: it holds nothing)."""
+def list_group(path: str, name: str) -> tuple[str, str]:
+    """Return verdict and detail for the members of one group."""
+    say("h5py", name)
+    refusal = ""
+    wanted: list[Any] = []
+    try:
+        with h5py.File(path, "r") as h5:
+            wanted = list(h5[name])
+    except Exception as error:  # noqa: BLE001 - whatever h5py comes up with is a result here
+        refusal = text_of(error)
+    say("hyperslab", name)
+    try:
+        found = list(hs.open(path)[name])
+    except hs.errors.HyperslabError as error:
+        return ("neither" if refusal else "refused"), f"h5py: {refusal}; {text_of(error)}"
+    except Exception as error:  # noqa: BLE001 - an error that is not ours is a failure
+        return "different", f"an error of another kind, {text_of(error)}"
+    if refusal:
+        return "excess", f"{found}; h5py: {refusal}"
+    return ("group" if found == wanted else "different"), f"{found}; h5py: {wanted}"
+
+
+def is_hard_link(group: h5py.Group, key: str) -> bool:
+    try:
+        return isinstance(group.get(key, getlink=True), h5py.HardLink)
+    except TypeError:  # a link of the user's own kind
+        return False
+
+
+def follow(path: str, name: str) -> tuple[str, str]:
+    """Return verdict and detail for one link."""
+    say("h5py", name)
+    refusal = ""
+    try:
+        with h5py.File(path, "r") as h5:
+            wanted = type(h5[name]).__name__.replace("Dataset", "Array")
+    except Exception as error:  # noqa: BLE001 - whatever h5py comes up with is a result here
+        refusal = text_of(error)
+    say("hyperslab", name)
+    try:
+        found = type(hs.open(path)[name]).__name__
+    except hs.errors.UnsupportedDtypeError:
+        return "other", ""
+    except hs.errors.HyperslabError as error:
+        if not refusal and wanted == "Datatype":
+            return "other", text_of(error)
+        return ("broken" if refusal else "refused"), f"h5py: {refusal}; hyperslab: {text_of(error)}"
+    except Exception as error:  # noqa: BLE001 - an error that is not ours is a failure
+        return "different", f"an error of another kind, {text_of(error)}"
+    if refusal:
+        return "excess", f"{found}; h5py: {refusal}"
+    return ("link" if found == wanted else "different"), f"{found}, h5py: {wanted}"
+
+
+def read_with_h5py(path: str, name: str) -> tuple[bool, Any]:
+    """Return whether a dataset holds numbers; and all of it, or (a large one) two corners."""
     with h5py.File(path, "r") as h5:
-        dtype = h5[name].dtype
-        return dtype.kind in _NUMBERS and dtype.subdtype is None, h5[name].shape
+        dataset = h5[name]
+        if not isinstance(dataset, h5py.Dataset):
+            raise TypeError(f"a {type(dataset).__name__}, not a dataset")
+        if dataset.dtype.kind not in _NUMBERS or dataset.dtype.subdtype is not None:
+            return False, None
+        if dataset.shape is None:
+            return True, np.zeros(0, dataset.dtype)
+        if dataset.nbytes > _MOST_NBYTES:
+            return True, [dataset[corner] for corner in corners(dataset.shape)]
+        return True, dataset[()]
+
+
+def corners(shape: tuple[int, ...]) -> list[Any]:
+    """The first and the last few elements along every axis."""
+    low = tuple(slice(0, 3) for _ in shape)
+    high = tuple(slice(max(0, n - 3), n) for n in shape)
+    return [low, high]
 
 
 def selections(shape: tuple[int, ...]) -> list[Any]:
@@ -87,13 +188,16 @@ def differs(found: Any, want: Any) -> str:
 
 
 def read_with_hyperslab(path: str, name: str, want: Any) -> tuple[str, str]:
-    """Compare what hyperslab reads with `want`, the whole dataset or None, if h5py has failed."""
+    """Compare what hyperslab reads with `want`: what h5py has read, or None, if that failed."""
     array = hs.open(path)[name]
     if not isinstance(array, hs.Array):
-        return "different", f"hyperslab has a {type(array).__name__}"
+        return ("neither" if want is None else "different"), f"a {type(array).__name__}"
     if array.nbytes > _MOST_NBYTES:
-        array[(0,) * array.ndim]
-        return "excess", "only one element was read"
+        found = [array[corner] for corner in corners(array.shape)]
+        if want is None:
+            return "excess", f"{array!r}: {found[0].reshape(-1)[:4]}"
+        difference = "".join(differs(f, w) for f, w in zip(found, want, strict=True))
+        return ("different" if difference else "equal"), f"{array!r}, two corners {difference}"
     whole = array[...]
     if want is None:
         return "excess", f"{array!r}: {np.asarray(whole).reshape(-1)[:4]}"
@@ -112,33 +216,21 @@ def compare(path: str, name: str) -> tuple[str, str]:
     want = None
     numbers = True
     try:
-        numbers, shape = describe(path, name)
-        if numbers:
-            with h5py.File(path, "r") as h5:
-                dataset = h5[name]
-                if dataset.nbytes > _MOST_NBYTES:
-                    refusal = f"{dataset.nbytes} bytes are more than this check reads"
-                else:
-                    want = dataset[()] if shape is not None else np.zeros(0, dataset.dtype)
+        numbers, want = read_with_h5py(path, name)
     except Exception as error:  # noqa: BLE001 - whatever h5py comes up with is a result here
         refusal = text_of(error)
-        numbers = not isinstance(error, TypeError)  # there is no such type in NumPy
     say("hyperslab", name)
-    if not numbers:
-        try:
-            hs.open(path)[name]
-        except hs.errors.UnsupportedDtypeError:
-            return "other", refusal
-        except hs.errors.HyperslabError as error:
-            return "neither", f"{refusal} / {text_of(error)}"
-        return "mistaken", "no UnsupportedDtypeError"
     try:
         verdict, detail = read_with_hyperslab(path, name, want)
+    except hs.errors.UnsupportedDtypeError as error:
+        verdict, detail = ("neither" if refusal else "refused"), text_of(error)
+        if not numbers:
+            verdict = "other"
     except hs.errors.HyperslabError as error:
-        return "neither" if refusal else "refused", f"{refusal} / {text_of(error)}"
+        verdict, detail = ("neither" if refusal else "refused"), text_of(error)
     except Exception as error:  # noqa: BLE001 - an error that is not ours is a failure
-        return "different", f"an error of another kind, {text_of(error)}"
-    return verdict, f"{detail}; h5py: {refusal}" if refusal else detail
+        verdict, detail = "different", f"an error of another kind, {text_of(error)}"
+    return verdict, f"h5py: {refusal}; hyperslab: {detail}" if refusal else detail
 
 
 def main(paths: list[str]) -> None:
@@ -152,26 +244,19 @@ def main(paths: list[str]) -> None:
     if not hdf5plugin.FILTERS:
         raise SystemExit("hdf5plugin has no filters")
     for path in paths:
+        # HDF5 looks for raw files in the current folder.
+        os.chdir(os.path.dirname(path))
         say("file", path)
         say("h5py", "")
-        names: list[str] = []
-        problem = ""
-        try:
+        names = Names(groups=["/"])
+        with contextlib.suppress(Exception):  # `list_group` will find out
             names = names_of(path)
-        except Exception as error:  # noqa: BLE001 - as above
-            problem = text_of(error)
-        if problem:
-            say("hyperslab", "")
-            try:
-                members = list(hs.open(path))
-            except hs.errors.HyperslabError as error:
-                say("result", "", "neither", f"{problem} / {text_of(error)}")
-            except Exception as error:  # noqa: BLE001 - as above
-                say("result", "", "different", f"an error of another kind, {text_of(error)}")
-            else:
-                say("result", "", "excess", f"{members}; h5py: {problem}")
-        for name in names:
+        for name in names.groups:
+            say("result", name, *list_group(path, name))
+        for name in names.others:
             say("result", name, *compare(path, name))
+        for name in names.links:
+            say("result", name, *follow(path, name))
         say("end", path)
 
 

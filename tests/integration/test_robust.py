@@ -151,7 +151,17 @@ def test_enumerations_are_integers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "index",
-    [60, (0, 0, 0, 0), (..., 40), [60], np.zeros((3, 3), bool), "x", 1.0, (..., ...), [[1], [2, 3]]],
+    [
+        60,
+        (0, 0, 0, 0),
+        (..., 40),
+        [60],
+        np.zeros((3, 3), bool),
+        "x",
+        1.0,
+        (..., ...),
+        [[1], [2, 3]],
+    ],
     ids=str,
 )
 def test_bad_selection(index: Any, path: Path) -> None:
@@ -325,11 +335,13 @@ def test_truncated_file(name: str, tmp_path: Path) -> None:
     with pytest.raises(errors.HyperslabError, match=r"cut\.h5.*truncated"):
         hs.open(path)[name][...]
     _claim_to_be_whole(path)
-    with pytest.raises(errors.DamagedFileError, match=rf"cut\.h5.*/{name}.*{first}") as caught:
+    with pytest.raises(errors.DamagedFileError, match=rf"cut\.h5.*/{name}") as caught:
         hs.open(path)[name][...]
     error = caught.value
-    assert (error.file, error.dataset, error.byte_offset) == (str(path), f"/{name}", first)
-    if name == "x":
+    assert (error.file, error.dataset) == (str(path), f"/{name}")
+    if name == "x":  # the HDF5 library opens it: we find out which chunk is gone
+        assert error.byte_offset == first
+        assert str(first) in str(error)
         chunk = tuple(i // 16 for i in last.chunk_offset)
         assert error.chunk == chunk
         assert str(chunk) in str(error)

@@ -197,7 +197,11 @@ def test_source_of_another_dtype(source: str, virtual: str, tmp_path: Path) -> N
     path = tmp_path / "v.h5"
     with h5py.File(path, "w") as h5:
         h5.create_virtual_dataset("v", layout, fillvalue=1)
-    check(path)
+    if np.can_cast(source, virtual, "safe"):
+        check(path)
+    else:  # only HDF5's own conversion will do
+        with pytest.warns(PerformanceWarning, match="HDF5 library"):
+            check(path)
 
 
 def test_source_of_another_rank(tmp_path: Path) -> None:

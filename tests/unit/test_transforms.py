@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from hyperslab.errors import OutputError, SampleError
 from hyperslab.torch import transforms as T
-from hyperslab.torch.transforms import Compose, Transform
+from hyperslab.torch.transforms import Compose, Transform, warp
 
 # Of bilinear interpolation in float32 against SciPy's in float64, for values around [-1, 1]: the
 # coordinates carry seven digits, of 64 pixels.
@@ -550,6 +550,36 @@ def test_misaligned_inputs_have_draws_of_their_own() -> None:
     # Naming one input more does not change the draws of those before it.
     alone = Compose([T.Misalign("A", pixels=3, degrees=7, p=0.5)]).parameters(np.arange(n))
     assert np.array_equal(alone["Misalign"]["dx"][:, 0], own["dx"][:, 0])
+
+
+def test_a_mask_that_is_to_move_keeps_its_labels() -> None:
+    batch = make_batch()
+    moved = T.Misalign("M", pixels=3, degrees=3)(batch)
+    assert set(moved["M"].unique().tolist()) == {0, 2, 5}
+    assert (moved["M"] != batch["M"]).flatten(1).any(1).all()
+    assert moved["A"] is batch["A"]
+    floating = T.Misalign("M", pixels=3, degrees=3)({**batch, "M": batch["M"].float()})
+    assert torch.equal(floating["M"], moved["M"].float())
+
+
+@pytest.mark.parametrize("p", [1.0, 0.6])
+def test_a_few_samples_at_a_time_or_all_at_once(
+    monkeypatch: pytest.MonkeyPatch, two_threads_less: None, p: float
+) -> None:
+    batch = make_batch(n=9)
+    for augment in (
+        T.Misalign(("A", "M"), pixels=3, degrees=3, p=p),
+        T.MotionArtifact("A", p=p),
+        T.Elastic(p=p),
+        Compose([T.RandomFlip(), T.Misalign("A", pixels=3, degrees=3, p=p), T.Elastic(p=p)]),
+    ):
+        expected = augment(batch)
+        with monkeypatch.context() as patch:
+            patch.setattr(warp, "_PIXELS_AT_ONCE", 2 * 32 * 32)
+            done = augment(batch)
+        for name in "ABM":
+            assert torch.allclose(done[name], expected[name], atol=1e-6, rtol=0)
+        assert not torch.equal(done["A"], batch["A"])
 
 
 def test_what_is_off_by_default_does_nothing() -> None:

@@ -111,8 +111,9 @@ def compare(work: Work, *, repeat: int, seconds: float) -> Comparison:
 
     Notes
     -----
-    What is drawn is first read by hyperslab, untimed, so that it is in the page cache for both. The
-    decoded-chunk cache is emptied before each read by hyperslab; emptying h5py's is up to the work.
+    What is drawn is first read by hyperslab, untimed, so that it is in the page cache for both.
+    What the decoded-chunk cache holds is forgotten before each read by hyperslab (its memory is
+    kept, as in a process that runs for long); emptying h5py's is up to the work.
     """
     what = work.draw()
     ours = work.by_hyperslab(what)
@@ -129,11 +130,11 @@ def compare(work: Work, *, repeat: int, seconds: float) -> Comparison:
         if len(h5py_s) >= _FEWEST_PAIRS and time.perf_counter() - start > seconds:
             break
         what = work.draw()
-        cache.clear()
+        cache.forget()
         work.by_hyperslab(what)
         work.prepare(what)
         h5py_s.append(_time(work.by_h5py, what))
-        cache.clear()
+        cache.forget()
         hyperslab_s.append(_time(work.by_hyperslab, what))
     cache.clear()
     return Comparison(work=work, h5py_s=tuple(h5py_s), hyperslab_s=tuple(hyperslab_s))

@@ -45,8 +45,26 @@ __all__ = ["Cells", "Flat", "Grid", "Mosaic", "Node", "library_node", "node_of"]
 _ROWS_NBYTES = 1 << 20
 
 
+class _OfDataset:
+    """What the nodes of one dataset share."""
+
+    __slots__ = ()
+
+    index: DatasetIndex
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extent along each axis."""
+        return self.index.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Element type, in native byte order."""
+        return self.index.dtype
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Cells:
+class Cells(_OfDataset):
     """A dataset whose elements are fetched a cell at a time.
 
     Attributes
@@ -92,21 +110,13 @@ class Cells:
     one_byte: bool = False
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        return self.index.shape
-
-    @property
-    def dtype(self) -> np.dtype:
-        return self.index.dtype
-
-    @property
     def cell_dtype(self) -> np.dtype:
         """Element type of a fetched cell: the HDF5 library has converted already."""
         return self.index.dtype if self.through_library else self.index.file_dtype
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Flat:
+class Flat(_OfDataset):
     """A dataset in one piece.
 
     Attributes
@@ -124,17 +134,9 @@ class Flat:
     fingerprint: Fingerprint | None = None
     data: bytes | None = None
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.index.shape
-
-    @property
-    def dtype(self) -> np.dtype:
-        return self.index.dtype
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Mosaic:
+class Mosaic(_OfDataset):
     """A virtual dataset.
 
     Attributes
@@ -154,14 +156,6 @@ class Mosaic:
     low: NDArray[np.int64]
     high: NDArray[np.int64]
     open_source: Callable[[str, str], Node]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.index.shape
-
-    @property
-    def dtype(self) -> np.dtype:
-        return self.index.dtype
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -43,8 +43,11 @@ def _reason(h5: h5py.File, name: str, error: Exception, depth: int) -> Hyperslab
     import h5py
 
     path = h5.filename
-    here: h5py.Group = h5["/"]
     parts = [part for part in name.split("/") if part]
+    try:
+        here: h5py.Group = h5["/"]
+    except (KeyError, OSError, ValueError, RuntimeError):
+        parts = []  # nothing can be followed from there
     for i, part in enumerate(parts):
         so_far = "/" + "/".join(parts[: i + 1])
         if not isinstance(here, h5py.Group):
@@ -53,7 +56,15 @@ def _reason(h5: h5py.File, name: str, error: Exception, depth: int) -> Hyperslab
                 file=path,
                 dataset=name,
             )
-        link = here.get(part, getlink=True)
+        try:
+            link = here.get(part, getlink=True)
+        except TypeError:
+            return MissingObjectError(
+                f"{path}: {so_far} is a user-defined link, which only the program that made it can "
+                "follow.",
+                file=path,
+                dataset=name,
+            )
         if isinstance(link, h5py.ExternalLink):
             target = source_path(link.filename, path)
             if not os.path.exists(target):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import operator
 import posixpath
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,8 +15,9 @@ from numpy.typing import NDArray
 from hyperslab.errors import MissingObjectError, SampleError
 from hyperslab.index.container import FileIndex
 from hyperslab.index.records import Fingerprint
+from hyperslab.index.tree import natural_key
 
-__all__ = ["Cohort", "build_cohort", "natural_key"]
+__all__ = ["Cohort", "build_cohort"]
 
 _MOST_NAMED = 8  # names that a message lists before it only counts
 _RESERVED = ("case", "slice")
@@ -53,19 +53,6 @@ class Cohort:
     def dataset(self, name: str, case: int) -> str:
         """Return the HDF5 path of case number `case` in input `name`."""
         return _path(self.inputs[name], self.cases[case])
-
-
-def natural_key(name: str) -> tuple[list[str | int], str]:
-    """Return a key that sorts names as people do: runs of digits count as numbers.
-
-    Examples
-    --------
-    >>> sorted(["p10", "p2", "P1"], key=natural_key)
-    ['P1', 'p2', 'p10']
-    """
-    parts: list[str | int] = list(re.split("([0-9]+)", name))
-    parts[1::2] = map(int, parts[1::2])  # text and number alternate, so like meets like
-    return parts, name
 
 
 def build_cohort(

@@ -233,7 +233,8 @@ def compare(path: str, name: str) -> tuple[str, str]:
     return verdict, f"h5py: {refusal}; hyperslab: {detail}" if refusal else detail
 
 
-def main(paths: list[str]) -> None:
+def main(arguments: list[str]) -> None:
+    """Each argument is a JSON list: a path, and names of datasets to be read in any case."""
     with contextlib.suppress(ImportError):  # not on Windows
         import resource
 
@@ -243,7 +244,7 @@ def main(paths: list[str]) -> None:
     warnings.simplefilter("ignore")
     if not hdf5plugin.FILTERS:
         raise SystemExit("hdf5plugin has no filters")
-    for path in paths:
+    for path, *listed in map(json.loads, arguments):
         # HDF5 looks for raw files in the current folder.
         os.chdir(os.path.dirname(path))
         say("file", path)
@@ -253,7 +254,7 @@ def main(paths: list[str]) -> None:
             names = names_of(path)
         for name in names.groups:
             say("result", name, *list_group(path, name))
-        for name in names.others:
+        for name in [*names.others, *sorted(set(listed) - set(names.others))]:
             say("result", name, *compare(path, name))
         for name in names.links:
             say("result", name, *follow(path, name))

@@ -93,7 +93,7 @@ def test_every_sample_equals_h5py(cohort: str, axis: int) -> None:
     for i, (case, k, planes) in enumerate(expected):
         assert ds.sample(i) == (case, k)
         for sample in (ds[i], together[i]):
-            assert list(sample) == ["A", "B", "M", "case", "slice"]
+            assert list(sample) == ["A", "B", "M", "case", "slice", "sample"]
             assert (sample["case"], sample["slice"]) == (case, k)
             for name, plane in zip(INPUTS, planes, strict=True):
                 assert sample[name].dtype == torch.float32
@@ -123,7 +123,7 @@ def test_defaults_are_those_of_a_cohort(cohort: str) -> None:
 )
 def test_inputs_by_group_alone(cohort: str, inputs: Any, names: list[str]) -> None:
     sample = SliceDataset(cohort, inputs=inputs)[5]
-    assert list(sample) == [*names, "case", "slice"]
+    assert list(sample) == [*names, "case", "slice", "sample"]
     with h5py.File(cohort, "r") as h5:
         for name in names:
             group = inputs[name] if isinstance(inputs, dict) else name

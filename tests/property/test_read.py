@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hyperslab as hs
+from hyperslab.engine.limits import limits
 from hyperslab.errors import PerformanceWarning
 from tests.compare import assert_same, h5py_read
 from tests.libhdf5 import chunk_index
@@ -164,6 +165,21 @@ def test_lazy_views(case: tuple[Recipe, list[Any]], new_path: Callable[[], Path]
         assert_same(view.read(), part)
 
 
+@pytest.mark.parametrize("how", [{}, {"chunks": (3, 4)}, {"chunks": (3, 4), "compression": "gzip"}])
+def test_views_that_repeat_a_new_axis(how: dict[str, Any], new_path: Callable[[], Path]) -> None:
+    path = new_path()
+    with h5py.File(path, "w") as h5:
+        h5.create_dataset("x", data=np.arange(35).reshape(5, 7), **how)
+        h5["number"] = 8
+    file = hs.open(path)
+    want = h5py_read(path, "x")
+    array = file["x"]
+    assert_same(np.asarray(array.lazy[None][[0, 0, -1]]), want[None][[0, 0, -1]])
+    assert_same(np.asarray(array.lazy[:, None, 2:][:, [0, 0]]), want[:, None, 2:][:, [0, 0]])
+    assert_same(np.asarray(array.lazy[[[2, 1]]][[0, 0, 0]]), want[[[2, 1]]][[0, 0, 0]])
+    assert_same(np.asarray(file["number"].lazy[None][[0, 0, 0]]), np.full(3, 8))
+
+
 @st.composite
 def batches(draw: st.DrawFn) -> tuple[list[Recipe], list[tuple[int, Any]]]:
     """Some datasets, and requests for parts of them: dataset and index."""
@@ -199,30 +215,30 @@ def test_read_many(
             assert_same(place, part)
 
 
+@pytest.fixture(scope="module")
+def eager() -> Iterator[Callable[[int], None]]:
+    """Make every read worth several threads; gives a function that sets the cache's budget."""
+    before = limits.cache_nbytes
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hyperslab.engine.read._WORTH_A_THREAD_S", 1e-12)
+        yield lambda nbytes: hs.configure(cache_nbytes=nbytes)
+    hs.configure(cache_nbytes=before)
+
+
 @settings(max_examples=budget(1))
 @given(case=recipe_and_indices())
 def test_cached_uncached_one_thread_and_four_agree(
     case: tuple[Recipe, list[Any]],
     new_path: Callable[[], Path],
-    cache_budget: Callable[[int], None],
+    eager: Callable[[int], None],
 ) -> None:
     recipe, wanted = case
     with written(recipe, new_path()) as (array, want):
         for nbytes, threads in itertools.product([0, 100, 64 << 20], [1, 4]):
-            cache_budget(nbytes)
+            eager(nbytes)
             for index in wanted * 2:
                 found = array.read(index, threads=threads)
                 assert_same(found, np.asarray(want[index]))
-
-
-@pytest.fixture(scope="module")
-def cache_budget() -> Iterator[Callable[[int], None]]:
-    """A function that sets the cache's budget; put back at the end."""
-    from hyperslab.engine.limits import limits
-
-    before = limits.cache_nbytes
-    yield lambda nbytes: hs.configure(cache_nbytes=nbytes)
-    hs.configure(cache_nbytes=before)
 
 
 # Large enough that several threads take part, which the small ones above never are.
@@ -254,7 +270,7 @@ _LARGE_INDICES = [
 
 @pytest.mark.parametrize("kind", _LARGE, ids=lambda kind: "-".join(map(str, kind.values())))
 def test_large_reads_by_many_threads_agree(
-    kind: dict[str, Any], new_path: Callable[[], Path], cache_budget: Callable[[int], None]
+    kind: dict[str, Any], new_path: Callable[[], Path], eager: Callable[[int], None]
 ) -> None:
     facts: dict[str, Any] = {"layout": "chunked", "chunks": (16, 33, 50), **kind}
     if facts["layout"] != "chunked":
@@ -273,7 +289,7 @@ def test_large_reads_by_many_threads_agree(
     with written(recipe, path) as (array, want):
         assert math.prod(want.shape) > 500_000
         for nbytes, threads in itertools.product([0, 64 << 20], [1, 4]):
-            cache_budget(nbytes)
+            eager(nbytes)
             for index in _LARGE_INDICES:
                 found = array.read(index, threads=threads)
                 if threads == 1:

@@ -136,6 +136,9 @@ def shape_and_indices(draw: st.DrawFn) -> tuple[tuple[int, ...], list[Any]]:
 
 @settings(max_examples=budget(4))
 @given(shape_and_indices())
+@example(((3,), [None, [0, 0, -1]]))
+@example(((), [None, [0, 0]]))
+@example(((4, 2), [([[2, 1, 1]],), ([[0, 0, 0]],)]))
 def test_compose_is_indexing_twice(case: tuple[tuple[int, ...], list[Any]]) -> None:
     shape, chain = case
     source = numbered(shape)

@@ -564,7 +564,7 @@ def test_a_mask_that_is_to_move_keeps_its_labels() -> None:
 
 @pytest.mark.parametrize("p", [1.0, 0.6])
 def test_a_few_samples_at_a_time_or_all_at_once(
-    monkeypatch: pytest.MonkeyPatch, two_threads_less: None, p: float
+    monkeypatch: pytest.MonkeyPatch, one_thread: None, p: float
 ) -> None:
     batch = make_batch(n=9)
     for augment in (
@@ -1069,7 +1069,7 @@ def by_sample(loader: DataLoader[Any]) -> dict[int, bytes]:
 
 
 @pytest.fixture
-def two_threads_less() -> Iterator[None]:
+def one_thread() -> Iterator[None]:
     """Compute with one thread, as worker processes do: sums are then in the same order."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -1077,7 +1077,7 @@ def two_threads_less() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def test_samples_are_the_same_for_any_number_of_workers(two_threads_less: None) -> None:
+def test_samples_are_the_same_for_any_number_of_workers(one_thread: None) -> None:
     dataset = Slices(everything())
     expected = by_sample(DataLoader(dataset, batch_size=5))
     assert len(expected) == len(set(expected.values())) == 12
@@ -1092,7 +1092,7 @@ def test_samples_are_the_same_for_any_number_of_workers(two_threads_less: None) 
         assert by_sample(loader) == expected
 
 
-def test_set_epoch_reaches_workers_that_stay(two_threads_less: None) -> None:
+def test_set_epoch_reaches_workers_that_stay(one_thread: None) -> None:
     augment = everything()
     stay = DataLoader(
         Slices(augment),

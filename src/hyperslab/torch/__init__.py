@@ -1,7 +1,8 @@
 """Slices of a cohort file for PyTorch. Needs the extra: ``pip install hyperslab[torch]``.
 
 `SliceDataset` is a map-style dataset of paired 2-D slices, read in place out of one HDF5 file; it
-goes into `torch.utils.data.DataLoader` under every start method.
+goes into `torch.utils.data.DataLoader` under every start method. `SliceLoader` makes batches of it
+in threads, `BlockShuffle` orders samples with the chunks, `transforms` augment whole batches.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ except ModuleNotFoundError as error:
         extra="torch",
     ) from error
 
+from hyperslab.torch import transforms
 from hyperslab.torch.dataset import SliceDataset
+from hyperslab.torch.loader import SliceLoader
+from hyperslab.torch.sampler import BlockShuffle
 
-__all__ = ["SliceDataset"]
+__all__ = ["BlockShuffle", "SliceDataset", "SliceLoader", "transforms"]

@@ -20,7 +20,7 @@ from hyperslab.index.tree import natural_key
 __all__ = ["Cohort", "build_cohort"]
 
 _MOST_NAMED = 8  # names that a message lists before it only counts
-_RESERVED = ("case", "slice")
+_RESERVED = ("case", "slice", "sample")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -35,7 +35,8 @@ class SliceDataset(Dataset[dict[str, Any]]):
     - each input's name: torch.Tensor of shape (1, H, W), float32 unless `dtype` says otherwise; H
       and W are the case's other two axes, in stored order;
     - ``"case"``: str, the case's name;
-    - ``"slice"``: int, position along `axis`.
+    - ``"slice"``: int, position along `axis`;
+    - ``"sample"``: int, the sample's number, which transforms key their randomness by.
 
     Samples are in order of case (natural order: "p2" before "p10"), then slice. Masks come as
     float32 too, and since nothing is interpolated they keep their labels exactly (up to 2**24);
@@ -320,6 +321,8 @@ class SliceDataset(Dataset[dict[str, Any]]):
                 samples[at][name] = tensor
         for sample, case, number in zip(samples, cases, slices, strict=True):
             sample["case"], sample["slice"] = cohort.cases[case], number
+        for sample, position in zip(samples, positions, strict=True):
+            sample["sample"] = position
         return samples
 
     def _touch(self, wanted: list[tuple[str, int]]) -> None:

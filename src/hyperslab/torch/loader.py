@@ -21,40 +21,19 @@ from hyperslab.torch.order import (
     Mixing,
     Slabs,
     block_order,
-    cut_slabs,
     full_order,
     mixing,
 )
+from hyperslab.torch.slabs import slabs_of
 from hyperslab.torch.window import Planes, Spare, TakeMemory, Window
+from hyperslab.torch.world import place_in_world
 
-__all__ = ["LoaderReport", "SliceLoader", "slabs_of"]
+__all__ = ["LoaderReport", "SliceLoader"]
 
 Batch = dict[str, Any]
 Ints = NDArray[np.int64]
 
-# Elements of a cache line of a contiguous dataset: reading one of them fetches them all.
-_LINE_NBYTES = 64
 _AHEAD = 2  # parts that are loaded before they enter the window
-
-
-def slabs_of(dataset: SliceDataset) -> Slabs:
-    """Return the slabs of a training set: the slices that come out of the same chunks."""
-    axis = dataset.axis
-    depths: list[tuple[int, ...]] = []
-    nbytes: list[int] = []
-    for case, shape in enumerate(dataset.case_shapes.tolist()):
-        arrays = [dataset.array(name, case) for name in dataset.inputs]
-        depths.append(tuple(_depth(array, axis) for array in arrays))
-        plane = shape[:axis] + shape[axis + 1 :]
-        nbytes.append(plane[0] * plane[1] * sum(array.dtype.itemsize for array in arrays))
-    return cut_slabs(dataset.case_shapes[:, axis], depths, np.array(nbytes, np.int64))
-
-
-def _depth(array: Array, axis: int) -> int:
-    """Return how many slices are fetched by fetching one."""
-    if array.chunks is not None:
-        return array.chunks[axis]
-    return max(1, _LINE_NBYTES // array.dtype.itemsize) if axis == array.ndim - 1 else 1
 
 
 @dataclass(slots=True, kw_only=True)
@@ -167,7 +146,7 @@ class SliceLoader:
         self.transforms = transforms
         self.memory_nbytes = memory_nbytes
         self.drop_last = drop_last
-        self.rank, self.world_size = _place_in_world(rank, world_size)
+        self.rank, self.world_size = place_in_world(rank, world_size)
         self.uneven = uneven
         self.prefetch = max(1, prefetch)
         self.pin_memory = pin_memory
@@ -265,17 +244,6 @@ class SliceLoader:
             f"<SliceLoader of {self.dataset!r}, batches of {self.batch_size}, "
             f"shuffle={self.shuffle!r}>"
         )
-
-
-def _place_in_world(rank: int | None, world_size: int | None) -> tuple[int, int]:
-    if rank is None and world_size is None:
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            return torch.distributed.get_rank(), torch.distributed.get_world_size()
-        return 0, 1
-    if rank is None or world_size is None or not 0 <= rank < world_size:
-        raise ValueError(f"give rank and world_size together, 0 <= rank < world_size, not {rank} "
-                         f"and {world_size}")  # fmt: skip
-    return rank, world_size
 
 
 def _one_plane(dataset: SliceDataset) -> tuple[int, int]:

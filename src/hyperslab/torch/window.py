@@ -82,9 +82,12 @@ class Window:
             What loading failed with.
         """
         with self._changed:
-            self._changed.wait_for(lambda: part in self._parts or self._failure is not None)
-            if part not in self._parts and self._failure is not None:
-                raise self._failure
+            while part not in self._parts:
+                if self._failure is not None:
+                    raise self._failure
+                if self._stop:
+                    raise RuntimeError("the window was closed while a part was waited for")
+                self._changed.wait()
             return self._parts[part]
 
     def advance(self, taken: int) -> None:

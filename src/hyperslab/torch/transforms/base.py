@@ -13,7 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 from hyperslab.errors import SampleError
 from hyperslab.torch.draws import stream_number, uniforms
 from hyperslab.torch.transforms.inputs import Batch, Inputs, restore_batch, take_inputs
-from hyperslab.torch.transforms.remap import Remap, plan_remap, remap_inputs
+from hyperslab.torch.transforms.moves import remap_inputs
+from hyperslab.torch.transforms.remap import Remap, plan_remap
 
 __all__ = ["Exact", "Parameters", "Record", "Transform"]
 

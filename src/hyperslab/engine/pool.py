@@ -70,7 +70,8 @@ def run_together(work: Callable[[], None], n_threads: int, stop: threading.Event
         # One that has not begun would find nothing left to do.
         while not future.cancel():
             try:
-                failure = failure or future.exception()
+                theirs = future.exception()  # waits, whatever has failed already
+                failure = failure or theirs
                 break
             except KeyboardInterrupt as error:
                 # Helpers still write into the caller's memory: tell them, and go on waiting.

@@ -138,9 +138,9 @@ def acquire(path: str, expected: Fingerprint) -> OpenFile:
                 else:
                     found.close()
             found = _files[path] = fresh
-            _shrink(limits.open_files)
         _files.move_to_end(path)
         found.users += 1
+        _shrink(limits.open_files)
         return found
 
 

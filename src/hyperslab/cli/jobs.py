@@ -64,12 +64,13 @@ def training_works(path: str, h5: h5py.File) -> tuple[list[Work], str]:
 
     def by_h5py(indices: list[int]) -> list[Sample]:
         found: list[Sample] = []
-        for case, k in (samples[i] for i in indices):
+        for i in indices:
+            case, k = samples[i]
             sample: Sample = {
                 name: handles[f"{group}/{case}"][:, :, k].astype(np.float32)[None]
                 for name, group in INPUTS.items()
             }
-            found.append(sample | {"case": case, "slice": k})
+            found.append(sample | {"case": case, "slice": k, "sample": i})
         return found
 
     def prepare(indices: list[int]) -> None:
@@ -136,8 +137,8 @@ def _reader_without_torch(path: str, samples: list[tuple[str, int]]) -> Reader:
         planes = iter(read_many(wanted, out=places))
         return [
             {name: next(planes).astype(np.float32)[None] for name in INPUTS}
-            | {"case": case, "slice": k}
-            for case, k in chosen
+            | {"case": case, "slice": k, "sample": i}
+            for i, (case, k) in zip(indices, chosen, strict=True)
         ]
 
     return read

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from hyperslab.engine.builder import Builder
 from hyperslab.engine.node import Cells, Flat, Grid, Mosaic, Node
-from hyperslab.engine.plan import ReadPlan
+from hyperslab.engine.plan import ReadPlan, Scatter
 from hyperslab.engine.plan_cells import add_cells, finish_cells
 from hyperslab.engine.plan_flat import add_flat
 from hyperslab.engine.plan_parts import add_grid, add_mosaic
@@ -55,6 +55,7 @@ def plan_read(requests: list[tuple[Node, Selection, Array]]) -> ReadPlan:
 def _add(builder: Builder, node: Node, selection: Selection, dest: Array) -> None:
     if 0 in dest.shape:
         return
+    whole, selection_axes = dest, selection.axes
     selection, dest = _canonical(selection, dest)
     match node:
         case Cells():
@@ -65,6 +66,12 @@ def _add(builder: Builder, node: Node, selection: Selection, dest: Array) -> Non
             add_grid(builder, node, selection, dest)
         case Mosaic():
             add_mosaic(builder, node, selection, dest)
+    if dest.size < whole.size:
+        # New axes that are longer than 1 (a view's new axis, indexed by a list): filled once, then
+        # repeated.
+        used = _used(selection_axes)
+        once = tuple(slice(None) if i in used else slice(0, 1) for i in range(whole.ndim))
+        builder.plan.scatters.append(Scatter(whole, (...,), whole[once]))
 
 
 def _canonical(selection: Selection, dest: Array) -> tuple[Selection, Array]:
@@ -73,8 +80,7 @@ def _canonical(selection: Selection, dest: Array) -> tuple[Selection, Array]:
     After that, every axis of the destination is filled by exactly one axis group, ranges keep the
     order of their axes, and every step is positive.
     """
-    used = {e.out for e in selection.axes if isinstance(e, Range)}
-    used.update(axis for e in selection.axes if isinstance(e, Points) for axis in e.out)
+    used = _used(selection.axes)
     backward = [e.out for e in selection.axes if isinstance(e, Range) and e.step < 0]
     if len(used) == dest.ndim and not backward:
         return selection, dest
@@ -94,3 +100,10 @@ def _canonical(selection: Selection, dest: Array) -> tuple[Selection, Array]:
         else:
             axes.append(Range(e.start, e.step, e.size, at[e.out]))
     return Selection(dest.shape, tuple(axes)), dest
+
+
+def _used(axes: tuple[Axis, ...]) -> set[int]:
+    """Return the result axes that some source axis runs along."""
+    used = {e.out for e in axes if isinstance(e, Range)}
+    used.update(axis for e in axes if isinstance(e, Points) for axis in e.out)
+    return used

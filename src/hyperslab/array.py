@@ -17,7 +17,7 @@ from hyperslab.index.container import FileIndex
 from hyperslab.index.records import Chunked, DatasetIndex, Null
 from hyperslab.selection import Selection, compose, select, select_all
 
-__all__ = ["Array", "LazyIndexer", "View", "read_many"]
+__all__ = ["Array", "LazyIndexer", "Readable", "View", "check_out", "read_many"]
 
 
 class View:
@@ -211,7 +211,7 @@ class Readable:
         if out is None:
             out = np.empty(selection.shape, self.dtype)
         else:
-            _check_out(out, selection.shape, self.dtype)
+            check_out(out, selection.shape, self.dtype)
         read([(self.node, selection, out)], threads=threads)
         return out
 
@@ -381,7 +381,7 @@ def read_many(
         )
     places = [out[i, ...] for i in range(len(out))] if isinstance(out, np.ndarray) else list(out)
     for place, array, selection in zip(places, arrays, selections, strict=True):
-        _check_out(place, selection.shape, array.dtype)
+        check_out(place, selection.shape, array.dtype)
     read(
         [(a.node, s, p) for a, s, p in zip(arrays, selections, places, strict=True)],
         threads=threads,
@@ -398,7 +398,8 @@ def _room(arrays: list[Readable], selections: list[Selection]) -> NDArray[Any] |
     return [np.empty(s.shape, a.dtype) for a, s in zip(arrays, selections, strict=True)]
 
 
-def _check_out(out: Any, shape: tuple[int, ...], dtype: np.dtype) -> None:
+def check_out(out: Any, shape: tuple[int, ...], dtype: np.dtype) -> None:
+    """Raise `OutputError` unless `out` can be filled with a result of `shape` and `dtype`."""
     if not isinstance(out, np.ndarray):
         raise OutputError(f"out must be a numpy.ndarray, not {type(out).__name__}")
     if out.shape != shape:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hyperslab.array import Readable
+from hyperslab.array import Readable, View, check_out
 from hyperslab.engine.node import Cells, Grid, Node, node_of
 from hyperslab.errors import LayoutError
 from hyperslab.file import open_file
@@ -20,6 +20,8 @@ from hyperslab.index.session import session
 from hyperslab.layouts import ChannelSpec, ImageSpec, LevelSpec, describe
 
 __all__ = ["Image", "Level", "open_image"]
+
+_PROGRESS_PARTS = 20  # steps of the progress bar, at least, where the shape has them
 
 
 class Level(Readable):
@@ -249,6 +251,7 @@ class Image(Readable):
         level: int = 0,
         out: NDArray[Any] | None = None,
         threads: int | None = None,
+        progress: bool = False,
     ) -> NDArray[Any]:
         """Read a level, or a part of it, with all cores.
 
@@ -262,6 +265,8 @@ class Image(Readable):
             Array to fill, of the selection's shape and the image's dtype.
         threads
             Most threads to use; default: the configured number.
+        progress
+            Show a progress bar on the terminal (on stderr).
 
         Returns
         -------
@@ -275,7 +280,12 @@ class Image(Readable):
         OutputError, SelectionError, StaleIndexError, DamagedFileError, ChunkDecodeError
             As `Readable.read`.
         """
-        return self._levels[level].read(selection, out=out, threads=threads)
+        if not progress:
+            return self._levels[level].read(selection, out=out, threads=threads)
+        view = self._levels[level].lazy[selection]
+        if out is None:
+            out = np.empty(view.shape, view.dtype)
+        return _fill_with_progress(view, out, threads=threads, title=self.name or "reading")
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{a}={n}" for a, n in zip(self.axes, self.shape, strict=True))
@@ -291,6 +301,27 @@ class Image(Readable):
         if "C" in self.axes:
             lines.append("  channels " + ", ".join(channel.name for channel in self.channels))
         return "\n".join(lines) + ">"
+
+
+def _fill_with_progress(
+    view: View, out: NDArray[Any], *, threads: int | None, title: str
+) -> NDArray[Any]:
+    """Read `view` into `out` part by part along its first long axes, under a progress bar."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    check_out(out, view.shape, view.dtype)
+    # Parts of a time point, a channel ...: large enough to keep all threads busy.
+    depth = 0
+    while depth < view.ndim - 2 and math.prod(view.shape[:depth]) < _PROGRESS_PARTS:
+        depth += 1
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=view.nbytes)
+        for position in np.ndindex(*view.shape[:depth]):
+            part = out[(*position, ...)]
+            view[position].read(out=part, threads=threads)
+            bar.advance(task, part.nbytes)
+    return out
 
 
 def _describe(container: FileIndex, layout: str, axes: str | None) -> ImageSpec:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib.util
 import json
 import os
 import stat
@@ -25,6 +26,23 @@ ROOT = Path(__file__).resolve().parent.parent
 settings.register_profile("default", derandomize=True, deadline=None, print_blob=True)
 settings.register_profile("fuzz", derandomize=False, deadline=None, max_examples=5000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+# What `hyperslab.torch` is tested by, where PyTorch is not installed: left out, and said so.
+_NEED_TORCH = (
+    "integration/test_loader.py",
+    "integration/test_torch.py",
+    "unit/test_draws.py",
+    "unit/test_order.py",
+    "unit/test_transforms.py",
+)
+collect_ignore = [] if importlib.util.find_spec("torch") else list(_NEED_TORCH)
+
+
+def pytest_report_header() -> str:
+    """Say at the top of a run what is left out."""
+    left_out = ", ".join(collect_ignore)
+    return f"PyTorch is not installed, so these are left out: {left_out}" if left_out else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,16 +9,15 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch", reason="the extra `torch` is not installed")
-
-import hyperslab.engine.read as engine_read  # noqa: E402
-from hyperslab.engine import cache  # noqa: E402
-from hyperslab.engine.stats import ReadStats  # noqa: E402
-from hyperslab.errors import ChunkDecodeError, SampleError  # noqa: E402
-from hyperslab.testing import make_cohort  # noqa: E402
-from hyperslab.torch import BlockShuffle, SliceDataset, SliceLoader  # noqa: E402
-from hyperslab.torch import transforms as T  # noqa: E402
+import hyperslab.engine.read as engine_read
+from hyperslab.engine import cache
+from hyperslab.engine.stats import ReadStats
+from hyperslab.errors import ChunkDecodeError, SampleError
+from hyperslab.testing import make_cohort
+from hyperslab.torch import BlockShuffle, SliceDataset, SliceLoader
+from hyperslab.torch import transforms as T
 
 SHUFFLES = ["block", "full", False]
 

@@ -379,9 +379,16 @@ def read_many(
         raise OutputError(
             f"out has room for {len(out)} results, but {len(arrays)} parts were asked for"
         )
-    places = [out[i, ...] for i in range(len(out))] if isinstance(out, np.ndarray) else list(out)
-    for place, array, selection in zip(places, arrays, selections, strict=True):
-        check_out(place, selection.shape, array.dtype)
+    if isinstance(out, np.ndarray):
+        places = [out[i, ...] for i in range(len(out))]
+        # All the same: what holds for one row holds for the next.
+        kinds = {(s.shape, a.dtype) for a, s in zip(arrays, selections, strict=True)}
+        for shape, dtype in kinds:
+            check_out(places[0], shape, dtype)
+    else:
+        places = list(out)
+        for place, array, selection in zip(places, arrays, selections, strict=True):
+            check_out(place, selection.shape, array.dtype)
     read(
         [(a.node, s, p) for a, s, p in zip(arrays, selections, places, strict=True)],
         threads=threads,

@@ -72,10 +72,13 @@ class Selection:
     axes
         One entry per source axis: a constant index, a `Range` or `Points`. A result axis that no
         entry names is a new axis of length 1.
+    plain
+        True if it is known to have neither new axes, nor tables, nor backward ranges.
     """
 
     shape: tuple[int, ...]
     axes: tuple[Axis, ...]
+    plain: bool = False
 
     @property
     def size(self) -> int:
@@ -139,8 +142,10 @@ def _select_basic(items: tuple[Any, ...], shape: tuple[int, ...]) -> Selection |
         raise _too_many(n_used, shape)
     axes: list[Axis] = []
     out: list[int] = []
+    plain = True
     for item in items if has_ellipsis else (*items, Ellipsis):
         if item is None:
+            plain = False
             out.append(1)
         elif item is Ellipsis:
             for n in shape[len(axes) : len(axes) + len(shape) - n_used]:
@@ -148,11 +153,12 @@ def _select_basic(items: tuple[Any, ...], shape: tuple[int, ...]) -> Selection |
                 out.append(n)
         elif type(item) is slice:
             entry = _range(item, shape[len(axes)], len(out))
+            plain = plain and entry.step > 0
             axes.append(entry)
             out.append(entry.size)
         else:
             axes.append(_wrap(int(item), len(axes), shape))
-    return Selection(tuple(out), tuple(axes))
+    return Selection(tuple(out), tuple(axes), plain)
 
 
 def _range(item: slice, extent: int, out: int) -> Range:

@@ -12,21 +12,22 @@ from hyperslab.engine.plan import Mapped, ReadPlan, Run
 from hyperslab.engine.source import acquire, release
 from hyperslab.engine.stats import ReadStats
 
-__all__ = ["do_mapped", "do_run"]
+__all__ = ["do_mapped", "do_runs"]
 
 Array = NDArray[Any]
 
 
-def do_run(plan: ReadPlan, run: Run, mine: ReadStats) -> None:
-    """Bring bytes from the file straight into the result."""
-    nbytes = run.dest.nbytes
-    file = acquire(*plan.files[run.file])
+def do_runs(plan: ReadPlan, runs: list[Run], mine: ReadStats) -> None:
+    """Bring bytes of a file straight into the result; `runs` are all of one file."""
+    file = acquire(*plan.files[runs[0].file])
     try:
-        mine.preads += file.read_into((run.dest,), run.byte_offset, nbytes)
+        for run in runs:
+            nbytes = run.dest.nbytes
+            mine.preads += file.read_into((run.dest,), run.byte_offset, nbytes)
+            mine.bytes_read += nbytes
+            mine.chunks_decoded += run.n_cells
     finally:
         release(file)
-    mine.bytes_read += nbytes
-    mine.chunks_decoded += run.n_cells
 
 
 def do_mapped(plan: ReadPlan, mapped: Mapped, number: int, mine: ReadStats) -> None:

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from hyperslab.codecs.base import ChecksumMismatch, CodecError
 from hyperslab.engine import cache
-from hyperslab.engine.flat import do_mapped, do_run
+from hyperslab.engine.flat import do_mapped, do_runs
 from hyperslab.engine.limits import limits
 from hyperslab.engine.node import Cells
 from hyperslab.engine.place import contiguous_part, pick, place, place_planes
-from hyperslab.engine.plan import ReadPlan, Target
+from hyperslab.engine.plan import ReadPlan, Run, Target
 from hyperslab.engine.scratch import scratch
 from hyperslab.engine.source import OpenFile, acquire, release
 from hyperslab.engine.stats import ReadStats
@@ -31,7 +31,25 @@ __all__ = ["Job"]
 
 Array = NDArray[Any]
 
+_BLOCK_NBYTES = 4 << 20  # of runs that one thread takes at a time
 _MOST_BUFFERS = 512  # that one call may fill; the system's limit is 1024
+
+
+def _blocks(runs: list[Run]) -> list[list[Run]]:
+    """Order runs by where they lie, and cut them into tasks: of one file, and not too large."""
+    if not runs:
+        return []
+    ordered = sorted(runs, key=lambda run: (run.file, run.byte_offset))
+    most = min(_BLOCK_NBYTES, sum(run.dest.nbytes for run in runs) // 8)
+    blocks: list[list[Run]] = []
+    nbytes = most + 1
+    for run in ordered:
+        if nbytes >= most or run.file != blocks[-1][0].file:
+            blocks.append([])
+            nbytes = 0
+        blocks[-1].append(run)
+        nbytes += run.dest.nbytes
+    return blocks
 
 
 class Job:
@@ -57,7 +75,8 @@ class Job:
             (mapped, number) for mapped in plan.mapped for number in range(mapped.n_pieces)
         ]
         self._n_batches = len(self._batch) - 1
-        self._n_runs = len(plan.runs)
+        self._runs = _blocks(plan.runs)
+        self._n_runs = len(self._runs)
         self.n_tasks = self._n_batches + self._n_runs + len(self._mapped)
         self._next = itertools.count()
         self._direct_targets: dict[int, bool] = {}
@@ -73,7 +92,7 @@ class Job:
                 if i < self._n_batches:
                     self._do_batch(self._batch[i], self._batch[i + 1], mine, waiting)
                 elif (i := i - self._n_batches) < self._n_runs:
-                    do_run(plan, plan.runs[i], mine)
+                    do_runs(plan, self._runs[i], mine)
                 elif (i := i - self._n_runs) < len(self._mapped):
                     do_mapped(plan, *self._mapped[i], mine)
                 else:

@@ -91,6 +91,8 @@ class Cells(_OfDataset):
         Order in which the byte planes of a shuffled cell make up a native element.
     raw
         True if the stored bytes are the elements themselves, in native byte order.
+    by_rows
+        True if a cell is one index of the first axis, whole.
     one_byte
         True if elements are booleans, which the cells hold as bytes.
     """
@@ -107,6 +109,7 @@ class Cells(_OfDataset):
     through_library: bool = False
     plane_order: tuple[int, ...] | None = None
     raw: bool = False
+    by_rows: bool = False
     one_byte: bool = False
 
     @property
@@ -352,6 +355,7 @@ def _cells(
         through_library=through_library,
         plane_order=plane_order,
         raw=table is not None and not index.filters and index.file_dtype.isnative,
+        by_rows=bool(cell) and cell[0] == 1 and cell[1:] == index.shape[1:],
         one_byte=index.dtype.kind == "b" and not through_library,
     )
 

@@ -55,8 +55,21 @@ def plan_read(requests: list[tuple[Node, Selection, Array]]) -> ReadPlan:
 def _add(builder: Builder, node: Node, selection: Selection, dest: Array) -> None:
     if 0 in dest.shape:
         return
+    if selection.plain:
+        _dispatch(builder, node, selection, dest)
+        return
     whole, selection_axes = dest, selection.axes
     selection, dest = _canonical(selection, dest)
+    _dispatch(builder, node, selection, dest)
+    if dest.size < whole.size:
+        # New axes that are longer than 1 (a view's new axis, indexed by a list): filled once, then
+        # repeated.
+        used = _used(selection_axes)
+        once = tuple(slice(None) if i in used else slice(0, 1) for i in range(whole.ndim))
+        builder.plan.scatters.append(Scatter(whole, (...,), whole[once]))
+
+
+def _dispatch(builder: Builder, node: Node, selection: Selection, dest: Array) -> None:
     match node:
         case Cells():
             add_cells(builder, node, selection, dest)
@@ -66,12 +79,6 @@ def _add(builder: Builder, node: Node, selection: Selection, dest: Array) -> Non
             add_grid(builder, node, selection, dest)
         case Mosaic():
             add_mosaic(builder, node, selection, dest)
-    if dest.size < whole.size:
-        # New axes that are longer than 1 (a view's new axis, indexed by a list): filled once, then
-        # repeated.
-        used = _used(selection_axes)
-        once = tuple(slice(None) if i in used else slice(0, 1) for i in range(whole.ndim))
-        builder.plan.scatters.append(Scatter(whole, (...,), whole[once]))
 
 
 def _canonical(selection: Selection, dest: Array) -> tuple[Selection, Array]:

@@ -2,115 +2,36 @@
 
     python -m benchmarks [--out FOLDER] [--pairs N] [--only WORDS]
 
-Every figure is a ratio from one run in which both sides work in turn on the same file, with the
-page cache warm. What the cache of decoded chunks holds is forgotten before every call. Results are
-compared.
+Every figure is a ratio from one run in which both sides work in turn on the same file, in a process
+of its own, with the page cache warm. What the cache of decoded chunks holds is forgotten before
+every call. Results are compared.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import h5py
-import numpy as np
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 import hyperslab as hs
-from benchmarks.data import N_CASES, make_cohort_file, make_grid_file, make_volume_file
-from benchmarks.paired import time_in_turn
+from benchmarks.data import make_cohort_file, make_grid_file, make_volume_file
 from benchmarks.picture import draw
 from benchmarks.row import Row
-from hyperslab.engine import cache
+from benchmarks.works import WORKS, measure
 from hyperslab.engine.limits import available_cpus
-
-
-def _volumes(path: Path, n: int) -> Iterator[Row]:
-    promises = {
-        "gzip_2MB": ("whole uint16 volume, 2 MB gzip chunks", 3.0, 3.6),
-        "shuffle_gzip_256KB": ("whole uint16 volume, 256 KB shuffle+gzip chunks", 2.8, 3.4),
-        "default_gzip": ("whole float32 volume, h5py's default gzip chunks", 2.4, 3.2),
-    }
-    ours = hs.open(path)
-    with h5py.File(path, "r") as h5:
-        for name, (work, floor, aim) in promises.items():
-            dataset, array = h5[name], ours[name]
-            theirs_out, ours_out = np.zeros_like(dataset), np.zeros_like(dataset)
-            paired = time_in_turn(
-                lambda i, d=dataset, o=theirs_out: d.read_direct(o),
-                lambda i, a=array, o=ours_out: a.read(out=o),
-                before=cache.forget,
-                n=n,
-            )
-            _demand_equal(theirs_out, ours_out, work)
-            yield Row(work=work, peer="h5py", floor=floor, aim=aim, result=paired)
-    yield from _hidefix(path, promises, n)
-
-
-def _hidefix(path: Path, promises: dict[str, tuple[str, float, float]], n: int) -> Iterator[Row]:
-    try:
-        import hidefix
-    except ImportError:
-        print("hidefix is not installed: not compared", file=sys.stderr)
-        return
-    index = hidefix.Index(str(path))
-    ours = hs.open(path)
-    everything = (slice(None), slice(None), slice(None))  # it knows no ellipsis
-    for name, (work, _, _) in promises.items():
-        peer, array = index.dataset(name), ours[name]
-        _demand_equal(peer[everything], array[...], work)
-        # hidefix returns new memory, so that we do, too.
-        paired = time_in_turn(
-            lambda i, p=peer: p[everything], lambda i, a=array: a[...], before=cache.forget, n=n
-        )
-        yield Row(work=work, peer="hidefix", floor=0.95, aim=1.3, result=paired)
-
-
-def _batches(path: Path, n: int) -> Iterator[Row]:
-    promises = {
-        "gzip": ("32 random slices [..., k] of 16 datasets, default gzip", 3.0, 4.5),
-        "contiguous": ("32 random slices [..., k] of 16 datasets, contiguous", 8.0, 15.0),
-        "slice_first": ("32 random slices [k] of 16 datasets, chunks (1, H, W)", 5.0, 8.0),
-    }
-    ours = hs.open(path)
-    rng = np.random.default_rng(2)
-    draws = rng.integers((N_CASES, 180), size=(n + 1, 32, 2))
-    with h5py.File(path, "r") as h5:
-        for name, (work, floor, aim) in promises.items():
-            datasets = [h5[f"{name}/p{i:02d}"] for i in range(N_CASES)]
-            arrays = [ours[f"{name}/p{i:02d}"] for i in range(N_CASES)]
-            hs.read_many([(a, np.s_[0, 0, 0]) for a in arrays])  # index before timing
-            at: Callable[[int], Any] = (
-                (lambda k: np.s_[k]) if name == "slice_first" else (lambda k: np.s_[..., k])
-            )
-            theirs_out = np.zeros((32, 256, 256), np.float32)
-            ours_out = np.zeros_like(theirs_out)
-
-            def theirs(i: int, d=datasets, o=theirs_out, at=at) -> None:
-                for j, (case, k) in enumerate(draws[i].tolist()):
-                    o[j] = d[case][at(k)]
-
-            def mine(i: int, a=arrays, o=ours_out, at=at) -> None:
-                hs.read_many([(a[case], at(k)) for case, k in draws[i].tolist()], out=o)
-
-            paired = time_in_turn(theirs, mine, before=cache.forget, n=n)
-            _demand_equal(theirs_out, ours_out, work)
-            yield Row(work=work, peer="h5py", floor=floor, aim=aim, result=paired)
-
-
-def _demand_equal(theirs: Any, ours: Any, work: str) -> None:
-    if not np.array_equal(theirs, ours):
-        raise SystemExit(f"{work}: the results differ; nothing was measured")
 
 
 def _chunk_table(path: Path) -> float:
@@ -123,6 +44,19 @@ def _chunk_table(path: Path) -> float:
         if n_chunks != 32_768:
             raise SystemExit(f"{path}: expected 32,768 chunks, found {n_chunks}")
     return min(times)
+
+
+def _measure_apart(folder: Path, n: int, only: str) -> Iterator[Row]:
+    """Measure each work in a process of its own: what one leaves behind must not touch the next."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context, max_tasks_per_child=1) as processes:
+        for name, work in WORKS.items():
+            if only in work:
+                row = processes.submit(measure, name, folder, n).result()
+                if row is None:
+                    print(f"{name}: the peer is not installed", file=sys.stderr)
+                else:
+                    yield row
 
 
 def main() -> int:
@@ -140,14 +74,12 @@ def main() -> int:
         f"Python {platform.python_version()}, {available_cpus()} CPUs, page cache warm"
     )
     with console.status("writing the files (once) ..."):
-        volumes = make_volume_file(options.out)
-        cohort = make_cohort_file(options.out)
+        make_volume_file(options.out)
+        make_cohort_file(options.out)
         grid = make_grid_file(options.out)
     rows = []
     table = Table("work", "peer", "theirs", "ours", "times", "promised", "aim")
-    for row in (*_volumes(volumes, options.pairs), *_batches(cohort, options.pairs)):
-        if options.only not in row.work:
-            continue
+    for row in _measure_apart(options.out, options.pairs, options.only):
         rows.append(row)
         result = row.result
         kept = result.ratio >= row.floor

@@ -40,7 +40,7 @@ def _blocks(runs: list[Run]) -> list[list[Run]]:
     if not runs:
         return []
     ordered = sorted(runs, key=lambda run: (run.file, run.byte_offset))
-    most = min(_BLOCK_NBYTES, sum(run.dest.nbytes for run in runs) // 8)
+    most = min(_BLOCK_NBYTES, sum(run.dest.nbytes for run in runs) // 32)
     blocks: list[list[Run]] = []
     nbytes = most + 1
     for run in ordered:

@@ -33,7 +33,7 @@ def draw(rows: list[Row], path: Path) -> None:
     axes.axvline(1, color="#999999", linewidth=1)
     axes.set_yticks(positions, [row.work for row in shown])
     axes.invert_yaxis()
-    axes.set_xlim(0, max(ratios) * 1.6)
+    axes.set_xlim(0, max(ratios) * 1.75)
     axes.set_xlabel("times faster than h5py, same file, same run")
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
@@ -26,35 +25,21 @@ _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
 
 class _LibraryLock:
-    """Re-entrant; held across every fork.
+    """h5py's own lock: re-entrant, and held by h5py across every fork.
 
-    h5py holds its own lock across a fork as well. Whoever registers last is asked first, and ours
-    must be taken before h5py's: that is the order in which a thread takes them that indexes a file.
+    A lock of ours beside it could be taken in the other order, by a thread that calls hyperslab
+    out of an h5py callback. h5py is imported when the lock is first needed.
     """
 
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
-        self._registered = False
-
     def __enter__(self) -> None:
-        if not self._registered:
-            # Registering twice, from two threads at once, does no harm.
-            importlib.import_module("h5py")
-            if hasattr(os, "register_at_fork"):
-                os.register_at_fork(
-                    before=self._lock.acquire,
-                    after_in_parent=self._lock.release,
-                    after_in_child=self._lock.release,
-                )
-            self._registered = True
-        self._lock.acquire()
+        importlib.import_module("h5py._objects").phil.acquire()
 
     def __exit__(self, *_: object) -> None:
-        self._lock.release()
+        importlib.import_module("h5py._objects").phil.release()
 
 
 # Guards the HDF5 library, which serves one thread at a time anyway, and every index that is filled
-# from it. Holding it across a fork means that no child is born with either half way through a call.
+# from it: no child of a fork is born with either half way through a call.
 library_lock = _LibraryLock()
 
 

@@ -652,3 +652,45 @@ def test_opening_reads_next_to_nothing(path: Path) -> None:
         "sys.exit('h5py' in sys.modules or 'torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code, path], check=False).returncode == 0
+
+
+_FROM_A_CALLBACK = """
+import sys, threading
+import h5py, numpy as np
+import hyperslab as hs
+path = sys.argv[1]
+stop = threading.Event()
+
+def read_on():
+    while not stop.is_set():
+        file = hs.open(path)
+        for i in range(0, 40, 7):
+            file[f"d{i}"][3]
+
+reader = threading.Thread(target=read_on)
+reader.start()
+file, found = hs.open(path), []
+with h5py.File(path) as h5:
+    for _ in range(3):
+        h5.visititems(lambda name, item: found.append(int(hs.open(path)[name][2])))
+stop.set()
+reader.join()
+assert found == [2] * 120
+"""
+
+
+def test_reading_inside_an_h5py_callback_while_others_read(tmp_path: Path) -> None:
+    """The callback runs with h5py's lock held: nothing of ours may wait for it the other way."""
+    path = tmp_path / "many.h5"
+    with h5py.File(path, "w") as h5:
+        for i in range(40):
+            h5.create_dataset(f"d{i}", data=np.arange(100), chunks=(10,), compression="gzip")
+    for _ in range(3):
+        done = subprocess.run(
+            [sys.executable, "-c", _FROM_A_CALLBACK, path],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr

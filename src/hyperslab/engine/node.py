@@ -39,6 +39,7 @@ from hyperslab.index.records import (
     Segment,
     Virtual,
 )
+from hyperslab.index.session import library_lock
 
 __all__ = ["Cells", "Flat", "Grid", "Mosaic", "Node", "library_node", "node_of"]
 
@@ -287,11 +288,14 @@ def _library_cells(index: DatasetIndex, reason: str) -> Cells:
 
 def _chunk_cells(index: DatasetIndex, storage: Chunked, table: ChunkTable) -> Cells:
     try:
-        pipeline = Pipeline(
-            index.filters,
-            itemsize=index.file_dtype.itemsize,
-            decoded_nbytes=decoded_chunk_nbytes(index),
-        )
+        # Imports decoders. A thread that holds the library's lock (in an h5py callback, say) may be
+        # importing as well, so that lock is always taken before Python's own for imports.
+        with library_lock:
+            pipeline = Pipeline(
+                index.filters,
+                itemsize=index.file_dtype.itemsize,
+                decoded_nbytes=decoded_chunk_nbytes(index),
+            )
     except CodecError as error:
         raise DamagedFileError(
             f"{index.file}: the filters of {index.name} make no sense: {error}. The file is "

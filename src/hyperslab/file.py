@@ -187,7 +187,7 @@ def open_file(path: str | os.PathLike[str]) -> File:
     """
     container = FileIndex(path)
     if _is_write_locked(container):
-        writer = "another process has it open for writing"
+        writer = "it is open for writing, in another process or this one"
     elif is_marked(container.path, check_signature(container.path)):
         writer = "it is marked as open for writing, by a writer that has it open or died meanwhile"
     else:

@@ -3,6 +3,8 @@
 Reads existing HDF5 files in place, in parallel, outside the HDF5 library's lock, with the bytes
 that h5py gives.
 
+Examples
+--------
 >>> import hyperslab as hs
 >>> sorted(hs.__all__)[:3]
 ['Array', 'File', 'Group']

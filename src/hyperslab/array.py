@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from hyperslab.engine.node import Cells, Node, node_of
 from hyperslab.engine.read import read
-from hyperslab.errors import OutputError, StaleIndexError
+from hyperslab.errors import OutputError, SelectionError, StaleIndexError
 from hyperslab.filters import Filter
 from hyperslab.index.container import FileIndex
 from hyperslab.index.records import Chunked, DatasetIndex, Null
@@ -95,7 +95,7 @@ class LazyIndexer:
         self._base = base
 
     def __getitem__(self, index: Any) -> View:
-        return View(self._base, select(index, self._base.shape))
+        return View(self._base, self._base._select(index))
 
 
 class Readable:
@@ -164,7 +164,7 @@ class Readable:
         StaleIndexError, DamagedFileError, ChunkDecodeError, ChecksumError
             The file changed, or is damaged where it was read.
         """
-        result = self._read(select(index, self.shape), None, None)
+        result = self._read(self._select(index), None, None)
         return result if result.ndim or _wants_array(index) else result[()]
 
     def read(
@@ -203,7 +203,22 @@ class Readable:
         Each chunk that the selection touches is fetched and decoded once. Besides `out`, memory for
         one stored and one decoded chunk a thread is used, and the cache.
         """
-        return self._read(select(selection, self.shape), out, threads)
+        return self._read(self._select(selection), out, threads)
+
+    def _facts(self) -> dict[str, Any]:
+        """Return what an error should say of this array: `file`, `dataset`."""
+        return {}
+
+    def _select(self, index: Any) -> Selection:
+        """Normalise an index; an error names the array."""
+        try:
+            return select(index, self.shape)
+        except SelectionError as error:
+            facts = self._facts()
+            where = ", ".join(facts.values())
+            raise SelectionError(
+                f"{where}: {error.message}" if where else error.message, **facts
+            ) from None
 
     def _read(
         self, selection: Selection, out: NDArray[Any] | None, threads: int | None
@@ -211,7 +226,7 @@ class Readable:
         if out is None:
             out = np.empty(selection.shape, self.dtype)
         else:
-            check_out(out, selection.shape, self.dtype)
+            check_out(out, selection.shape, self.dtype, **self._facts())
         read([(self.node, selection, out)], threads=threads)
         return out
 
@@ -232,6 +247,9 @@ class Array(Readable):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Array, (self._container, self._name)
+
+    def _facts(self) -> dict[str, Any]:
+        return {"file": self.file, "dataset": self.name}
 
     @property
     def node(self) -> Node:
@@ -361,13 +379,20 @@ def read_many(
     """
     arrays: list[Readable] = []
     selections: list[Selection] = []
-    for array, index in requests:
+    for request in requests:
+        try:
+            array, index = request
+        except (TypeError, ValueError):
+            raise TypeError(
+                f"read_many takes pairs of an array and a selection, such as (a, np.s_[..., 5]), "
+                f"not {type(request).__name__}"
+            ) from None
         if isinstance(array, View):
             arrays.append(array._base)
             selections.append(compose(array._fitting(), index))
         elif isinstance(array, Readable):
             arrays.append(array)
-            selections.append(select(index, array.shape))
+            selections.append(array._select(index))
         else:
             raise TypeError(
                 f"read_many takes pairs of a hyperslab array and a selection, not "
@@ -382,13 +407,13 @@ def read_many(
     if isinstance(out, np.ndarray):
         places = [out[i, ...] for i in range(len(out))]
         # All the same: what holds for one row holds for the next.
-        kinds = {(s.shape, a.dtype) for a, s in zip(arrays, selections, strict=True)}
-        for shape, dtype in kinds:
-            check_out(places[0], shape, dtype)
+        kinds = {(s.shape, a.dtype): a for a, s in zip(arrays, selections, strict=True)}
+        for (shape, dtype), array in kinds.items():
+            check_out(places[0], shape, dtype, **array._facts())
     else:
         places = list(out)
         for place, array, selection in zip(places, arrays, selections, strict=True):
-            check_out(place, selection.shape, array.dtype)
+            check_out(place, selection.shape, array.dtype, **array._facts())
     read(
         [(a.node, s, p) for a, s, p in zip(arrays, selections, places, strict=True)],
         threads=threads,
@@ -405,19 +430,28 @@ def _room(arrays: list[Readable], selections: list[Selection]) -> NDArray[Any] |
     return [np.empty(s.shape, a.dtype) for a, s in zip(arrays, selections, strict=True)]
 
 
-def check_out(out: Any, shape: tuple[int, ...], dtype: np.dtype) -> None:
-    """Raise `OutputError` unless `out` can be filled with a result of `shape` and `dtype`."""
+def check_out(out: Any, shape: tuple[int, ...], dtype: np.dtype, **facts: str) -> None:
+    """Raise `OutputError` unless `out` can be filled with a result of `shape` and `dtype`.
+
+    `facts` name what was to be read: `file`, `dataset`.
+    """
+    where = ", ".join(facts.values())
+    where = f"{where}: " if where else ""
     if not isinstance(out, np.ndarray):
-        raise OutputError(f"out must be a numpy.ndarray, not {type(out).__name__}")
+        kind = type(out).__name__
+        raise OutputError(f"{where}out must be a numpy.ndarray, not {kind}", **facts)
     if out.shape != shape:
-        raise OutputError(f"out has shape {out.shape}, but the selection has {shape}")
+        raise OutputError(
+            f"{where}out has shape {out.shape}, but the selection has {shape}", **facts
+        )
     if out.dtype != dtype:
         raise OutputError(
-            f"out has dtype {out.dtype}, but the data are {dtype}. Give numpy.empty({shape}, "
-            f"{dtype.name!r}), and convert afterwards."
+            f"{where}out has dtype {out.dtype}, but the data are {dtype}. Give "
+            f"numpy.empty({shape}, {dtype.name!r}), and convert afterwards.",
+            **facts,
         )
     if not out.flags.writeable:
-        raise OutputError("out is read-only")
+        raise OutputError(f"{where}out is read-only", **facts)
 
 
 def _wants_array(index: Any) -> bool:

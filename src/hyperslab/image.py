@@ -72,6 +72,9 @@ class Level(Readable):
     def _forget(self) -> None:
         self._children.clear()
 
+    def _facts(self) -> dict[str, Any]:
+        return {"file": self._image.file, "dataset": f"level {self.number}"}
+
     @property
     def node(self) -> Grid:
         """The compiled datasets that reads are planned from."""
@@ -149,6 +152,9 @@ class Image(Readable):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Image, (self._container, *self._request)
+
+    def _facts(self) -> dict[str, Any]:
+        return {"file": self.file}
 
     @property
     def container(self) -> FileIndex:
@@ -290,7 +296,8 @@ class Image(Readable):
     def __repr__(self) -> str:
         sizes = ", ".join(f"{a}={n}" for a, n in zip(self.axes, self.shape, strict=True))
         lines = [f"<hyperslab.Image {self.name or os.path.basename(self.file)!r} ({self.layout})"]
-        lines.append(f"  {sizes}, {self.dtype}, {_human(self.nbytes)}, {len(self.levels)} levels")
+        levels = f"{len(self.levels)} level" + ("s" if len(self.levels) != 1 else "")
+        lines.append(f"  {sizes}, {self.dtype}, {_human(self.nbytes)}, {levels}")
         pixel = " x ".join(
             f"{s:g} {u}".strip()
             for a, s, u in zip(self.axes, self.scale, self.units, strict=True)

@@ -570,7 +570,7 @@ def test_without_torch() -> None:
         "except hyperslab.errors.MissingExtraError as error: print(error)"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "pip install hyperslab[torch]" in run.stdout
+    assert "pip install 'hyperslab[torch]'" in run.stdout
 
 
 def test_the_how_to_runs(

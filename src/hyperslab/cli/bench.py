@@ -25,6 +25,7 @@ from hyperslab.cli.timing import Comparison, Work, compare, machine_facts, machi
 from hyperslab.errors import MissingObjectError
 from hyperslab.file import File, open_file
 from hyperslab.index.library import require_filters
+from hyperslab.index.records import Virtual
 from hyperslab.index.session import session
 from hyperslab.index.tree import DatasetFacts, Entry, walk_file
 
@@ -193,7 +194,8 @@ class _Bench:
         HDF5 drops a dataset's chunk cache when the last handle closes. Where chunks need no
         decoding the cache saves little, and open handles save more.
         """
-        if self.chosen.filters:
+        # A virtual dataset has no filters of its own, but its sources may.
+        if self.chosen.filters or isinstance(self.chosen.index.storage, Virtual):
             self._handles.clear()
         for name in names:
             if name not in self._handles:

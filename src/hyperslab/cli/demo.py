@@ -14,7 +14,7 @@ from rich.text import Text
 
 from hyperslab.cli.jobs import training_works, viewing_works
 from hyperslab.cli.pictures import draw_cells_picture, draw_cohort_picture
-from hyperslab.cli.terminal import console, examples, progress, size
+from hyperslab.cli.terminal import console, examples, program, progress, size
 from hyperslab.cli.timing import Comparison, Work, compare, machine_facts, machine_line, table
 from hyperslab.errors import MissingExtraError, OutputError
 from hyperslab.testing import draw_cells, make_cohort, make_imaris
@@ -169,7 +169,8 @@ def _say_where(report: Console, paths: Sequence[Path], missing: str) -> None:
 
 def _say_what_next(report: Console, cohort: Path, cells: Path) -> None:
     report.print("\n[bold]To try next[/]")
-    for line in (f"hyperslab info {cohort}", f"hyperslab info {cells}", f"hyperslab bench {cells}"):
+    me = program()
+    for line in (f"{me} info {cohort}", f"{me} info {cells}", f"{me} bench {cells}"):
         report.print(Text(f"  {line}", "cyan"), soft_wrap=True)
     report.print("\n[bold]In Python[/]")
     for line in (

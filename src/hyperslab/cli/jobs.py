@@ -232,7 +232,7 @@ def viewing_works(path: str, open_h5: Callable[[], h5py.File], h5: h5py.File) ->
     return [
         Work(
             key="open",
-            title="open the file and show a plane",
+            title="open, index, show a first plane",
             nbytes=plane_nbytes,
             draw=draw,
             by_h5py=open_by_h5py,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import contextlib
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from typing import TextIO
@@ -34,6 +35,7 @@ __all__ = [
     "exit_status",
     "memory_nbytes",
     "notices",
+    "program",
     "progress",
     "show_error",
     "show_warning",
@@ -178,7 +180,7 @@ def progress() -> Iterator[Progress]:
     """Show progress bars on stderr while a `with` block lasts, and remove them; terminals only."""
     with Progress(
         SpinnerColumn(),
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=24),
         TimeElapsedColumn(),
         console=notices(),
@@ -186,3 +188,11 @@ def progress() -> Iterator[Progress]:
         disable=not sys.stderr.isatty(),
     ) as bars:
         yield bars
+
+
+def program() -> str:
+    """Return how this program was called, so that what is printed can be typed."""
+    called = sys.argv[0]
+    if os.path.basename(called) != "hyperslab":
+        return "hyperslab"
+    return "hyperslab" if shutil.which("hyperslab") else called

@@ -88,8 +88,14 @@ def _reason(h5: h5py.File, name: str, error: Exception, depth: int) -> Hyperslab
                 if not target.startswith("/"):
                     target = f"{here.name.rstrip('/')}/{target}"
                 found = _reason(h5, target, error, depth - 1)
-                told = f" ({so_far} is a soft link to {link.path}.)" if depth == _MOST_LINKS else ""
-                return type(found)(f"{found.message}{told}", **{**found.facts, "dataset": name})
+                if depth < _MOST_LINKS:
+                    return found
+                reason = found.message.removeprefix(f"{path}: ")
+                return type(found)(
+                    f"{path}: {so_far} is a soft link to {link.path}, which leads nowhere: "
+                    f"{reason}",
+                    **{**found.facts, "dataset": name},
+                )
             if isinstance(link, h5py.ExternalLink):
                 return MissingObjectError(
                     f"{path}: {so_far} is an external link to {link.path} in {link.filename}, "
@@ -115,7 +121,7 @@ def _not_found(path: str, name: str, group: h5py.Group, part: str) -> str:
         hint = f"Did you mean {' or '.join(repr(c) for c in close)}?"
     elif names:
         shown = ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
-        hint = f"{group.name} holds {shown}."
+        hint = f"{group.name} holds {shown}" + ("" if shown.endswith("...") else ".")
     else:
         hint = f"{group.name} is empty."
     return f"{path}: no object {name!r}. {hint}"

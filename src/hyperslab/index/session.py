@@ -75,7 +75,9 @@ def check_signature(path: str) -> int:
         ) from None
     what = "is empty" if size == 0 else "has no HDF5 signature"
     raise NotHDF5Error(
-        f"{path}: {what}, so it is not an HDF5 file (or its beginning is lost).", file=path
+        f"{path}: {what}, so it is not an HDF5 file (or its beginning is lost). Check that "
+        "it is the file you mean.",
+        file=path,
     )
 
 

@@ -1,4 +1,4 @@
-"""Slices of a cohort file for PyTorch. Needs the extra: ``pip install hyperslab[torch]``.
+"""Slices of a cohort file for PyTorch. Needs the extra: ``pip install '.[torch]'`` in a clone.
 
 `SliceDataset` is a map-style dataset of paired 2-D slices, read in place out of one HDF5 file; it
 goes into `torch.utils.data.DataLoader` under every start method. `SliceLoader` makes batches of it
@@ -16,7 +16,7 @@ except ModuleNotFoundError as error:
         raise  # PyTorch is there, and something that it needs is not
     raise MissingExtraError(
         "hyperslab.torch needs PyTorch, which is not installed here. Install it with: "
-        "pip install hyperslab[torch]",
+        "pip install 'hyperslab[torch]' (in a clone of it: pip install '.[torch]')",
         package="torch",
         extra="torch",
     ) from error

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any
 
@@ -306,10 +307,8 @@ class SliceDataset(Dataset[dict[str, Any]]):
                 parts.append((name, where, part))
                 requests += [(arrays[at], (*lead, slices[at])) for at in where]
                 places += list(part)
-        try:
+        with self.naming_samples(positions):
             read_many(requests, out=places, threads=_threads())
-        except DamagedFileError as error:
-            raise self._with_samples(error, cases, slices) from error
         samples: list[dict[str, Any]] = [{} for _ in positions]
         for name, where, part in parts:
             converted, bad = convert(part, self._dtypes[name])
@@ -346,6 +345,16 @@ class SliceDataset(Dataset[dict[str, Any]]):
         self._arrays.update(
             (key, Array(container, name)) for key, name in zip(new, names, strict=True)
         )
+
+    @contextmanager
+    def naming_samples(self, positions: Sequence[int]) -> Iterator[None]:
+        """Let damage that is met say which samples it concerns; `positions` are those read."""
+        try:
+            yield
+        except DamagedFileError as error:
+            at = list(positions)
+            cases, slices = self._case[at].tolist(), self._slice[at].tolist()
+            raise self._with_samples(error, cases, slices) from error
 
     def _with_samples(
         self, error: DamagedFileError, cases: list[int], slices: list[int]

@@ -372,7 +372,8 @@ class _Planned:
                     continue
                 requests.append((array, where[i]))
                 places.append(found[name][i])
-        read_many(requests, out=places, threads=loader.threads)
+        with dataset.naming_samples(positions.tolist()):
+            read_many(requests, out=places, threads=loader.threads)
         return found
 
 
@@ -415,7 +416,9 @@ class _Windowed:
             planes[name] = memory
             requests.append((array, (*(slice(None),) * axis, slice(a, b))))
             places.append(np.moveaxis(memory[: b - a], 0, axis))
-        read_many(requests, out=places, threads=loader.threads)
+        first = int(loader.slabs.first[self._order.slab[part]])
+        with dataset.naming_samples(range(first, first + b - a)):
+            read_many(requests, out=places, threads=loader.threads)
         return planes
 
     def __call__(self, a: int, b: int) -> dict[str, NDArray[Any]]:

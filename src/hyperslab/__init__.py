@@ -32,7 +32,8 @@ __all__ = [
 
 if TYPE_CHECKING:
     from hyperslab import errors
-    from hyperslab.array import Array, read_many
+    from hyperslab.array import Array
+    from hyperslab.batch import read_many
     from hyperslab.engine.limits import configure
     from hyperslab.engine.stats import last_stats
     from hyperslab.file import File, Group
@@ -50,7 +51,7 @@ _HOMES = {
     "last_stats": ("hyperslab.engine.stats", "last_stats"),
     "open": ("hyperslab.file", "open_file"),
     "open_image": ("hyperslab.image", "open_image"),
-    "read_many": ("hyperslab.array", "read_many"),
+    "read_many": ("hyperslab.batch", "read_many"),
 }
 
 

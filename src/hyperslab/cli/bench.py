@@ -17,7 +17,8 @@ import typer
 from numpy.typing import NDArray
 from rich.text import Text
 
-from hyperslab.array import Array, read_many
+from hyperslab.array import Array
+from hyperslab.batch import read_many
 from hyperslab.cli.figures import check_picture, check_target, plot_ratios
 from hyperslab.cli.listing import filter_words, shape_words
 from hyperslab.cli.terminal import console, examples, memory_nbytes, progress, size

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hyperslab.array import Array, read_many
+from hyperslab.array import Array
+from hyperslab.batch import read_many
 from hyperslab.cli.timing import Work
 from hyperslab.errors import MissingExtraError
 from hyperslab.file import open_file

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hyperslab.array import read_many
+from hyperslab.batch import read_many
 from hyperslab.cli.figures import new_figure, save
 from hyperslab.file import open_file
 from hyperslab.image import Image, open_image

@@ -14,7 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import Dataset, get_worker_info
 
-from hyperslab.array import Array, read_many
+from hyperslab.array import Array
+from hyperslab.batch import read_many
 from hyperslab.engine.limits import available_cpus, limits
 from hyperslab.errors import DamagedFileError, SampleError, SelectionError, StaleIndexError
 from hyperslab.file import open_file

@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hyperslab.array import Array, read_many
+from hyperslab.array import Array
+from hyperslab.batch import read_many
 from hyperslab.errors import SampleError
 from hyperslab.torch.dataset import SliceDataset
 from hyperslab.torch.order import (

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+import hyperslab as hs
 import hyperslab.engine.read as engine_read
 from hyperslab.engine import cache
 from hyperslab.engine.stats import ReadStats
@@ -18,6 +19,7 @@ from hyperslab.errors import ChunkDecodeError, SampleError
 from hyperslab.testing import make_cohort
 from hyperslab.torch import BlockShuffle, SliceDataset, SliceLoader
 from hyperslab.torch import transforms as T
+from hyperslab.torch.requests import slice_requests
 
 SHUFFLES = ["block", "full", False]
 
@@ -228,3 +230,16 @@ def test_report_and_mixing(dataset: SliceDataset) -> None:
     sampler = BlockShuffle(dataset)
     assert sorted(sampler) == list(range(len(sampler)))
     assert sampler.mixing(8).distance > 0.5
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_neighbouring_slices_are_one_request(dataset: SliceDataset, axis: int) -> None:
+    a, b = dataset.array("A", 0), dataset.array("A", 1)
+    arrays, slices = [a, a, a, a, b, b, a], [3, 4, 5, 9, 10, 11, 12]
+    shape = a.shape[:axis] + a.shape[axis + 1 :]
+    out = np.zeros((7, *shape), a.dtype)
+    requests, places = slice_requests(arrays, slices, axis, out)
+    assert len(requests) == len(places) == 4
+    hs.read_many(requests, out=places)
+    for i, (array, k) in enumerate(zip(arrays, slices, strict=True)):
+        assert np.array_equal(out[i], np.take(array[...], k, axis=axis))

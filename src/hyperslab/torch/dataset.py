@@ -22,6 +22,7 @@ from hyperslab.file import open_file
 from hyperslab.index.container import FileIndex
 from hyperslab.torch.cohort import build_cohort
 from hyperslab.torch.dtypes import DTypes, check_dtype, convert, tensor_dtypes
+from hyperslab.torch.requests import slice_requests
 
 __all__ = ["SliceDataset"]
 
@@ -293,7 +294,6 @@ class SliceDataset(Dataset[dict[str, Any]]):
         cases: list[int] = self._case[positions].tolist()
         slices: list[int] = self._slice[positions].tolist()
         self._touch([(name, case) for name in cohort.inputs for case in cases])
-        lead = (slice(None),) * cohort.axis
         requests: list[tuple[Array, Any]] = []
         places: list[NDArray[Any]] = []
         parts: list[tuple[str, list[int], NDArray[Any]]] = []
@@ -306,8 +306,11 @@ class SliceDataset(Dataset[dict[str, Any]]):
             for (plane, dtype), where in alike.items():
                 part = np.empty((len(where), *plane), dtype)
                 parts.append((name, where, part))
-                requests += [(arrays[at], (*lead, slices[at])) for at in where]
-                places += list(part)
+                wanted, into = slice_requests(
+                    [arrays[at] for at in where], [slices[at] for at in where], cohort.axis, part
+                )
+                requests += wanted
+                places += into
         with self.naming_samples(positions):
             read_many(requests, out=places, threads=_threads())
         samples: list[dict[str, Any]] = [{} for _ in positions]

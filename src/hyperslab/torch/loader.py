@@ -25,6 +25,7 @@ from hyperslab.torch.order import (
     full_order,
     mixing,
 )
+from hyperslab.torch.requests import slice_requests
 from hyperslab.torch.slabs import slabs_of
 from hyperslab.torch.window import Planes, Spare, TakeMemory, Window
 from hyperslab.torch.world import place_in_world
@@ -358,8 +359,7 @@ class _Planned:
         dataset = loader.dataset
         positions = self._samples[a:b]
         cases = dataset.case_numbers[positions].tolist()
-        lead = (slice(None),) * dataset.axis
-        where = [(*lead, k) for k in dataset.slice_numbers[positions].tolist()]
+        slices = dataset.slice_numbers[positions].tolist()
         found: dict[str, NDArray[Any]] = {}
         requests: list[tuple[Array, Any]] = []
         places: list[NDArray[Any]] = []
@@ -367,12 +367,14 @@ class _Planned:
             arrays = [dataset.array(name, case) for case in cases]
             dtype = np.result_type(*{array.dtype for array in arrays})
             found[name] = np.empty((b - a, *loader._plane), dtype)
-            for i, array in enumerate(arrays):
-                if array.dtype != dtype:
-                    found[name][i] = array[where[i]]
-                    continue
-                requests.append((array, where[i]))
-                places.append(found[name][i])
+            if all(array.dtype == dtype for array in arrays):
+                wanted, into = slice_requests(arrays, slices, dataset.axis, found[name])
+                requests += wanted
+                places += into
+                continue
+            lead = (slice(None),) * dataset.axis
+            for i, (array, k) in enumerate(zip(arrays, slices, strict=True)):
+                found[name][i] = array[(*lead, k)]
         with dataset.naming_samples(positions.tolist()):
             read_many(requests, out=places, threads=loader.threads)
         return found

@@ -11,7 +11,6 @@ from typing import Any
 from hyperslab.array import Array
 from hyperslab.errors import FileInUseWarning, MissingObjectError
 from hyperslab.index.container import FileIndex
-from hyperslab.index.session import check_signature
 from hyperslab.index.superblock import is_marked
 
 __all__ = ["File", "Group", "open_file"]
@@ -188,7 +187,7 @@ def open_file(path: str | os.PathLike[str]) -> File:
     container = FileIndex(path)
     if _is_write_locked(container):
         writer = "it is open for writing, in another process or this one"
-    elif is_marked(container.path, check_signature(container.path)):
+    elif is_marked(container.path, container.user_block_nbytes):
         writer = "it is marked as open for writing, by a writer that has it open or died meanwhile"
     else:
         return File(container)

@@ -69,9 +69,6 @@ class Level(Readable):
             self._children[position] = found
         return found
 
-    def _forget(self) -> None:
-        self._children.clear()
-
     def _facts(self) -> dict[str, Any]:
         return {"file": self._image.file, "dataset": f"level {self.number}"}
 

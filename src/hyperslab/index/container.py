@@ -40,6 +40,8 @@ class FileIndex:
         Absolute.
     fingerprint
         The file's when this index began.
+    user_block_nbytes
+        What stands before the HDF5 part of the file.
     generation
         How often it was refreshed: what was learnt before is out of date.
     """
@@ -51,7 +53,7 @@ class FileIndex:
         self.generation = 0
 
     def _begin(self) -> None:
-        check_signature(self.path)
+        self.user_block_nbytes = check_signature(self.path)
         self.fingerprint: Fingerprint = fingerprint(self.path)
         self._datasets: dict[str, DatasetIndex] = {}
         self._tables: dict[str, ChunkTable] = {}

@@ -92,13 +92,11 @@ def session(path: str) -> Iterator[h5py.File]:
     MissingFileError, NotHDF5Error
         With the HDF5 library's own reason in the message.
     """
-    with library_lock:
-        base = check_signature(path)
-        with ExitStack() as stack:
-            yield _open(path, base, stack)
+    with library_lock, ExitStack() as stack:
+        yield _open(path, stack)
 
 
-def _open(path: str, base: int, stack: ExitStack) -> h5py.File:
+def _open(path: str, stack: ExitStack) -> h5py.File:
     """Open `path`, to be closed by `stack`."""
     import h5py
 
@@ -108,6 +106,7 @@ def _open(path: str, base: int, stack: ExitStack) -> h5py.File:
         try:
             return stack.enter_context(h5py.File(path, "r", locking=locking))
         except OSError as error:
+            base = check_signature(path)  # where that is what is wrong, it says so more plainly
             if "consistency flags" in str(error):
                 return _open_unmarked(path, base, stack)
             if "flag values don't match" not in str(error):

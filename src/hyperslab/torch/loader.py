@@ -279,7 +279,7 @@ class _Producer:
         self._samples = samples
         if isinstance(order, BlockOrder) and not _is_flat(loader.slabs):
             self._fetch: Callable[[int, int], dict[str, NDArray[Any]]] = _Windowed(
-                loader, order, start * loader.batch_size, self._stop
+                loader, order, start * loader.batch_size
             )
         else:
             self._fetch = _Planned(loader, samples)
@@ -383,9 +383,7 @@ class _Planned:
 class _Windowed:
     """Fetches a batch out of a window of decoded slabs."""
 
-    def __init__(
-        self, loader: SliceLoader, order: BlockOrder, start: int, stop: threading.Event
-    ) -> None:
+    def __init__(self, loader: SliceLoader, order: BlockOrder, start: int) -> None:
         self._loader = loader
         self._order = order
         dataset, slabs = loader.dataset, loader.slabs

@@ -161,3 +161,13 @@ def _no_leaks(find_leaks: Callable[[float], list[str]]) -> Iterator[None]:
     leaked = find_leaks(2.0)
     if leaked:
         pytest.fail("the test leaves behind: " + "; ".join(leaked), pytrace=False)
+
+
+@pytest.fixture(autouse=True)
+def _limits_as_found() -> Iterator[None]:
+    """Undo what a test, or a page of the docs that it runs, has configured for the process."""
+    from hyperslab.engine.limits import configure, limits
+
+    threads, cache_nbytes = limits.threads, limits.cache_nbytes
+    yield
+    configure(threads=threads, cache_nbytes=cache_nbytes)

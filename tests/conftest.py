@@ -90,7 +90,15 @@ def corpus() -> Corpus:
 
 # Kept by the interpreter and its libraries for good (matplotlib its fonts); no test's doing. Shared
 # memory is how DataLoader workers hand tensors over, and PyTorch keeps some.
-_NEVER_A_LEAK = (sys.prefix, sys.base_prefix, "/usr/", "/lib", "/etc/", "/dev/", "/memfd:")
+_NEVER_A_LEAK = (
+    os.path.realpath(sys.prefix),  # as the system names an open file, links resolved
+    os.path.realpath(sys.base_prefix),
+    "/usr/",
+    "/lib",
+    "/etc/",
+    "/dev/",
+    "/memfd:",
+)
 
 
 def _open_files() -> Iterator[str]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Any
 
 from hyperslab.errors import (
     DamagedFileError,
@@ -21,6 +21,11 @@ from hyperslab.index.records import Chunked, ChunkTable, DatasetIndex, Fingerpri
 from hyperslab.index.resolve import get_object
 from hyperslab.index.session import check_signature, library_lock, session
 
+if TYPE_CHECKING:
+    import h5py
+
+    from hyperslab.index.sidecar import SavedFile
+
 __all__ = ["FileIndex", "stale"]
 
 
@@ -33,6 +38,12 @@ class FileIndex:
     ----------
     path
         Of the file. Checked for an HDF5 signature, otherwise not read.
+    saved
+        What a sidecar holds of this file. While the file is the one that was indexed then, datasets
+        and chunk tables are taken from there first, and its signature is not looked at. Otherwise,
+        and after `refresh`, it is not used.
+    incomplete
+        Take a file whose end is missing too: what lies there is damage, and all else can be read.
 
     Attributes
     ----------
@@ -46,15 +57,29 @@ class FileIndex:
         How often it was refreshed: what was learnt before is out of date.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        saved: SavedFile | None = None,
+        incomplete: bool = False,
+    ) -> None:
+        self._incomplete = incomplete
         self.path = os.path.abspath(os.fspath(path))
-        self._begin()
-
+        if saved is not None and saved.path != self.path:
+            raise ValueError(f"{self.path}: what was saved is of another file, {saved.path}")
+        self._begin(saved)
         self.generation = 0
 
-    def _begin(self) -> None:
-        self.user_block_nbytes = check_signature(self.path)
-        self.fingerprint: Fingerprint = fingerprint(self.path)
+    def _begin(self, saved: SavedFile | None = None) -> None:
+        self._saved: SavedFile | None = None
+        if saved is not None and saved.describes(now := fingerprint(self.path)):
+            self._saved = saved
+            self.user_block_nbytes = saved.user_block_nbytes
+        else:
+            self.user_block_nbytes = check_signature(self.path)
+            now = fingerprint(self.path)
+        self.fingerprint: Fingerprint = now
         self._datasets: dict[str, DatasetIndex] = {}
         self._tables: dict[str, ChunkTable] = {}
         self._attributes: dict[str, dict[str, Any]] = {}
@@ -63,13 +88,20 @@ class FileIndex:
         self._raw_files: dict[str, Fingerprint] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return FileIndex, (self.path,)
+        return _file_index, (self.path, self._incomplete)
 
     def refresh(self) -> None:
         """Forget everything learnt, so that it is read again from the file as it is now."""
         with library_lock:
             self._begin()
             self.generation += 1
+
+    def visit(self) -> AbstractContextManager[h5py.File]:
+        """Open the file for the length of a `with` block; further visits inside are cheap.
+
+        See `hyperslab.index.session.session`.
+        """
+        return session(self.path, incomplete=self._incomplete)
 
     def check_fresh(self) -> None:
         """Raise `StaleIndexError` if the file has changed since it was indexed. One `stat`."""
@@ -93,14 +125,17 @@ class FileIndex:
 
     def load(self, names: list[str], *, tables: bool = False) -> None:
         """Index many datasets in one visit to the library; `tables` with their chunk tables."""
-        import h5py
-
         with library_lock:
             todo = [n for n in names if not self._has(n, tables=tables)]
             if not todo:
                 return
             self.check_fresh()
-            with session(self.path) as h5:
+            todo = [n for n in todo if not self._recall(n, tables=tables)]
+            if not todo:
+                return
+            import h5py
+
+            with self.visit() as h5:
                 for name in todo:
                     item = get_object(h5, name)
                     if not isinstance(item, h5py.Dataset):
@@ -125,6 +160,24 @@ class FileIndex:
             return index is not None
         return name in self._tables
 
+    def _recall(self, name: str, *, tables: bool) -> bool:
+        """Take a dataset from what was saved, if it is there; tell whether nothing is missing.
+
+        The file is known to be as it was when this index began.
+        """
+        if self._saved is None:
+            return False
+        if name not in self._datasets:
+            index = self._saved.dataset(name, now=self.fingerprint)
+            if index is None:
+                return False
+            self._datasets[name] = index
+        if tables and isinstance(self._datasets[name].storage, Chunked):
+            table = self._saved.table(name, now=self.fingerprint)
+            if table is not None:
+                self._tables.setdefault(name, table)
+        return self._has(name, tables=tables)
+
     def chunk_table(self, name: str) -> ChunkTable:
         """Return the chunk table of chunked dataset `name`, reading it if need be."""
         found = self._tables.get(name)
@@ -133,10 +186,26 @@ class FileIndex:
                 if name not in self._tables:
                     self.check_fresh()
                     index = self.dataset(name)
-                    with session(self.path) as h5, _damage(self.path, name):
+                    self._recall(name, tables=True)
+                if name not in self._tables:
+                    with (
+                        self.visit() as h5,
+                        _damage(self.path, name),
+                    ):
                         self._tables[name] = load_chunk_table(get_object(h5, name), index)
                 found = self._tables[name]
         return found
+
+    def learnt(self) -> tuple[dict[str, DatasetIndex], dict[str, ChunkTable]]:
+        """Return all facts of datasets and all chunk tables that are known, by name; copies.
+
+        What was saved and is still good counts, touched or not.
+        """
+        with library_lock:
+            if self._saved is not None:
+                for name in self._saved.names():
+                    self._recall(name, tables=True)
+            return dict(self._datasets), dict(self._tables)
 
     def kind(self, name: str) -> str:
         """Return "dataset", "group" or "datatype": what `name` is, links followed."""
@@ -148,7 +217,9 @@ class FileIndex:
             return "group"
         with library_lock:
             self.check_fresh()
-            with session(self.path) as h5:
+            if self._recall(name, tables=False):
+                return "dataset"
+            with self.visit() as h5:
                 item = get_object(h5, name)
                 if isinstance(item, h5py.Dataset):
                     return "dataset"
@@ -168,7 +239,7 @@ class FileIndex:
         if found is None:
             with library_lock:
                 self.check_fresh()
-                with session(self.path) as h5:
+                with self.visit() as h5:
                     group = get_object(h5, name)
                     if not isinstance(group, h5py.Group):
                         raise MissingObjectError(
@@ -187,7 +258,10 @@ class FileIndex:
         if found is None:
             with library_lock:
                 self.check_fresh()
-                with session(self.path) as h5, _damage(self.path, name):
+                with (
+                    self.visit() as h5,
+                    _damage(self.path, name),
+                ):
                     found = load_attributes(get_object(h5, name))
                 self._attributes[name] = found
         return found
@@ -223,6 +297,10 @@ class FileIndex:
             if path not in self._raw_files:
                 self._raw_files[path] = fingerprint(path)
             return self._raw_files[path]
+
+
+def _file_index(path: str, incomplete: bool) -> FileIndex:
+    return FileIndex(path, incomplete=incomplete)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from hyperslab.errors import MissingFileError, NotHDF5Error
-from hyperslab.index.superblock import UnmarkedFile
+from hyperslab.index.superblock import ShownFile, stated_nbytes
 
 if TYPE_CHECKING:
     import h5py
@@ -82,10 +82,12 @@ def check_signature(path: str) -> int:
 
 
 @contextmanager
-def session(path: str) -> Iterator[h5py.File]:
+def session(path: str, *, incomplete: bool = False) -> Iterator[h5py.File]:
     """Open `path` through h5py for the length of a `with` block, read-only and without a lock.
 
-    One thread of the process at a time is inside; a fork waits for it to come out.
+    One thread of the process at a time is inside; a fork waits for it to come out. With
+    `incomplete`, also a file whose end is missing: look at what is there, but read no element
+    through the library, for it takes what is missing for zeros.
 
     Raises
     ------
@@ -93,10 +95,10 @@ def session(path: str) -> Iterator[h5py.File]:
         With the HDF5 library's own reason in the message.
     """
     with library_lock, ExitStack() as stack:
-        yield _open(path, stack)
+        yield _open(path, stack, incomplete)
 
 
-def _open(path: str, stack: ExitStack) -> h5py.File:
+def _open(path: str, stack: ExitStack, incomplete: bool) -> h5py.File:
     """Open `path`, to be closed by `stack`."""
     import h5py
 
@@ -108,7 +110,9 @@ def _open(path: str, stack: ExitStack) -> h5py.File:
         except OSError as error:
             base = check_signature(path)  # where that is what is wrong, it says so more plainly
             if "consistency flags" in str(error):
-                return _open_unmarked(path, base, stack)
+                return _open_shown(path, base, stack, unmark=True)
+            if "truncated file" in str(error) and incomplete:
+                return _open_shown(path, base, stack, nbytes=stated_nbytes(path, base))
             if "flag values don't match" not in str(error):
                 raise NotHDF5Error(
                     f"{path}: the HDF5 library cannot open it: {error}. The file may be damaged "
@@ -119,16 +123,18 @@ def _open(path: str, stack: ExitStack) -> h5py.File:
     raise NotHDF5Error(f"{path}: the HDF5 library cannot open it: {reason}", file=path)
 
 
-def _open_unmarked(path: str, base: int, stack: ExitStack) -> h5py.File:
-    """Open a file whose superblock says that a writer is at it."""
+def _open_shown(
+    path: str, base: int, stack: ExitStack, *, unmark: bool = False, nbytes: int = 0
+) -> h5py.File:
+    """Open a file that the HDF5 library refuses as it is; see `ShownFile`."""
     import h5py
 
-    file = stack.enter_context(UnmarkedFile(path, base))
+    file = stack.enter_context(ShownFile(path, base, unmark=unmark, nbytes=nbytes))
     try:
         return stack.enter_context(h5py.File(file, "r"))
     except OSError as error:
+        what = "marked as open for writing" if unmark else "shorter than it should be"
         raise NotHDF5Error(
-            f"{path}: it is marked as open for writing, and the HDF5 library cannot make sense of "
-            f"it: {error}",
+            f"{path}: it is {what}, and the HDF5 library cannot make sense of it: {error}",
             file=path,
         ) from error

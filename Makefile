@@ -5,6 +5,7 @@
 #   make test     the tests
 #   make lint     ruff, mypy, the import floors, the docs built strictly
 #   make bench    hyperslab against h5py and hidefix, in ratios (PLOT=FILE.png draws them)
+#   make bench-training   loaders for training, against what the web advises
 #   make docs     the docs, in site/
 #   make fuzz     the property tests, for much longer and with new random cases
 #   make clean    remove what the targets above wrote, .venv excepted
@@ -19,7 +20,7 @@ export NO_MKDOCS_2_WARNING := 1
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup demo test lint bench docs fuzz clean
+.PHONY: setup demo test lint bench bench-training docs fuzz clean
 .DELETE_ON_ERROR:
 
 setup: $(READY)
@@ -35,7 +36,7 @@ $(READY): pyproject.toml constraints.txt
 	    exit 2; }
 	@echo "Installing into .venv: a minute or two"
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check \
-	    -c constraints.txt -e '.[dev,torch,plot]'
+	    -c constraints.txt -e '.[dev,torch,plot,bench]'
 	@touch $@
 
 demo: $(READY)
@@ -53,6 +54,9 @@ lint: $(READY)
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks $(if $(PLOT),--plot $(PLOT))
+
+bench-training: $(READY)
+	$(BIN)/python -m benchmarks.training
 
 docs: $(READY)
 	$(BIN)/mkdocs build --strict

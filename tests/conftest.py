@@ -8,6 +8,7 @@ import json
 import os
 import stat
 import sys
+import tempfile
 import threading
 import time
 from collections import Counter
@@ -28,12 +29,22 @@ settings.register_profile("fuzz", derandomize=False, deadline=None, max_examples
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
+# What the tests find out about their files goes nowhere that outlives them; child processes inherit
+# the variable.
+_CACHE = tempfile.TemporaryDirectory(prefix="hyperslab-tests-")
+os.environ["HYPERSLAB_CACHE_DIR"] = _CACHE.name
+
 # What `hyperslab.torch` is tested by, where PyTorch is not installed: left out, and said so.
 _NEED_TORCH = (
+    "integration/test_case_cache.py",
+    "integration/test_cohorts.py",
+    "integration/test_facts.py",
+    "integration/test_foreign.py",
     "integration/test_loader.py",
     "integration/test_torch.py",
     "unit/test_draws.py",
     "unit/test_order.py",
+    "unit/test_scaling.py",
     "unit/test_transforms.py",
 )
 collect_ignore = [] if importlib.util.find_spec("torch") else list(_NEED_TORCH)

@@ -16,6 +16,7 @@ Every class inherits :class:`HyperslabError` and the builtin that a caller would
     ├── OutputError             ValueError          `out` of the wrong shape, dtype or kind
     ├── LayoutError             ValueError          no image layout fits, or more than one does
     ├── SampleError             ValueError          inputs of a cohort that do not pair up
+    ├── CapacityError           OSError             no room in memory, or on the disk
     ├── MissingCodecError       ImportError         a filter that nothing installed here decodes
     └── MissingExtraError       ImportError         an optional part of hyperslab is not installed
 
@@ -29,8 +30,10 @@ from __future__ import annotations
 from typing import Any
 
 __all__ = [
+    "CapacityError",
     "ChecksumError",
     "ChunkDecodeError",
+    "DamagedCaseWarning",
     "DamagedFileError",
     "FileInUseWarning",
     "HyperslabError",
@@ -139,6 +142,10 @@ class SampleError(HyperslabError, ValueError):
     """The inputs of a training set do not pair up."""
 
 
+class CapacityError(HyperslabError, OSError):
+    """What was asked for does not fit into memory or onto the disk, or cannot be written there."""
+
+
 class MissingCodecError(HyperslabError, ImportError):
     """A filter of the dataset's pipeline that nothing installed here can decode."""
 
@@ -157,3 +164,7 @@ class MetadataWarning(UserWarning):
 
 class FileInUseWarning(UserWarning):
     """Another process holds a write lock on the file; it may change while it is read."""
+
+
+class DamagedCaseWarning(UserWarning):
+    """Cases of a training set cannot be used, and were left out as was asked for."""

@@ -19,7 +19,7 @@ from hyperslab.errors import ChunkDecodeError, SampleError
 from hyperslab.testing import make_cohort
 from hyperslab.torch import BlockShuffle, SliceDataset, SliceLoader
 from hyperslab.torch import transforms as T
-from hyperslab.torch.requests import slice_requests
+from hyperslab.torch.planes import slice_requests
 
 SHUFFLES = ["block", "full", False]
 
@@ -238,7 +238,7 @@ def test_neighbouring_slices_are_one_request(dataset: SliceDataset, axis: int) -
     arrays, slices = [a, a, a, a, b, b, a], [3, 4, 5, 9, 10, 11, 12]
     shape = a.shape[:axis] + a.shape[axis + 1 :]
     out = np.zeros((7, *shape), a.dtype)
-    requests, places = slice_requests(arrays, slices, axis, out)
+    requests, places = slice_requests([(array, axis) for array in arrays], slices, out)
     assert len(requests) == len(places) == 4
     hs.read_many(requests, out=places)
     for i, (array, k) in enumerate(zip(arrays, slices, strict=True)):

@@ -477,8 +477,8 @@ def test_no_such_group(cohort: str) -> None:
         SampleError, match=r"/MR holds 1PA001 \(dataset\), .* MASK|/MR holds 1PA001"
     ):
         SliceDataset(cohort, inputs="MR/deep/er")
-    with pytest.raises(SampleError, match="no group /MR/1PA001 for input"):
-        SliceDataset(cohort, inputs="MR/1PA001")
+    with pytest.raises(SampleError, match="some inputs are one dataset and others"):
+        SliceDataset(cohort, inputs={"A": "MR/1PA001", "B": "CT"})
 
 
 def test_cases_that_an_input_lacks(tmp_path: Path) -> None:

@@ -7,7 +7,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hyperslab.torch.order import Slabs, block_order, cut_slabs, full_order, mixing, share
+from hyperslab.torch.batches import assign_batches, count_batches
+from hyperslab.torch.order import (
+    Slabs,
+    block_order,
+    block_samples,
+    cut_slabs,
+    full_order,
+    mixing,
+    share,
+    slab_depth,
+)
+
+
+def cut(n_slices: list[int], depths: list[tuple[int, ...]], nbytes: list[int]) -> Slabs:
+    """Cut cases of which every slice is a sample."""
+    return cut_slabs(
+        np.repeat(np.arange(len(n_slices)), n_slices),
+        np.concatenate([np.arange(n) for n in n_slices]),
+        np.array([slab_depth(n, depth) for n, depth in zip(n_slices, depths, strict=True)]),
+        np.array(nbytes),
+    )
 
 
 @st.composite
@@ -15,7 +35,7 @@ def slab_sets(draw: st.DrawFn) -> Slabs:
     n_slices = draw(st.lists(st.integers(1, 40), min_size=1, max_size=8))
     depths = [tuple(draw(st.lists(st.integers(1, 12), min_size=1, max_size=3))) for _ in n_slices]
     nbytes = draw(st.lists(st.integers(1, 50), min_size=len(n_slices), max_size=len(n_slices)))
-    return cut_slabs(np.array(n_slices), depths, np.array(nbytes))
+    return cut(n_slices, depths, nbytes)
 
 
 @given(
@@ -65,7 +85,7 @@ def test_each_slab_enters_once_and_the_window_keeps_its_budget(
 
 
 def test_orders_depend_on_seed_and_epoch_only() -> None:
-    slabs = cut_slabs(np.array([30, 30]), [(5,), (5,)], np.array([1, 1]))
+    slabs = cut([30, 30], [(5,), (5,)], [1, 1])
 
     def order(seed: int, epoch: int) -> list[int]:
         return block_order(slabs, seed=seed, epoch=epoch, window_nbytes=20).samples.tolist()
@@ -83,7 +103,7 @@ def test_orders_depend_on_seed_and_epoch_only() -> None:
 
 
 def test_slabs_end_where_all_inputs_chunks_end() -> None:
-    slabs = cut_slabs(np.array([12, 7]), [(4, 2), (3, 5)], np.array([10, 1]))
+    slabs = cut([12, 7], [(4, 2), (3, 5)], [10, 1])
     assert slabs.first.tolist() == [0, 4, 8, 12, 19]  # the second case's chunks never agree
     assert slabs.case.tolist() == [0, 0, 0, 1]
     assert slabs.nbytes.tolist() == [40, 40, 40, 7]
@@ -95,7 +115,7 @@ def test_shares_of_nothing_are_empty(drop: bool) -> None:
 
 
 def test_mixing_tells_good_from_bad() -> None:
-    slabs = cut_slabs(np.full(20, 40), [(10,)] * 20, np.full(20, 1))
+    slabs = cut([40] * 20, [(10,)] * 20, [1] * 20)
     n = slabs.n_samples
     random = mixing(np.random.default_rng(0).permutation(n), slabs, 32)
     ordered = mixing(np.arange(n), slabs, 32)
@@ -104,3 +124,40 @@ def test_mixing_tells_good_from_bad() -> None:
     assert ordered.distance < 0.05
     assert ordered.cases_per_batch < 3 < block.cases_per_batch <= random.cases_per_batch
     assert block.distance > 0.7
+
+
+@given(slab_sets(), st.integers(0, 9), st.integers(1, 4), st.booleans())
+def test_a_rank_s_samples_are_known_without_mixing_them(
+    slabs: Slabs, epoch: int, world_size: int, drop: bool
+) -> None:
+    for rank in range(world_size):
+        options = {"seed": 1, "epoch": epoch, "rank": rank, "world_size": world_size, "drop": drop}
+        mixed = block_order(slabs, window_nbytes=50, **options).samples
+        assert sorted(block_samples(slabs, **options)) == sorted(mixed)
+
+
+@given(st.lists(st.integers(0, 3), max_size=60), st.integers(1, 7), st.booleans())
+def test_batches_are_of_one_kind_and_in_order(
+    kinds: list[int], batch_size: int, drop_last: bool
+) -> None:
+    kind = np.array(kinds, np.int64)
+    batch = assign_batches(kind, batch_size, drop_last=drop_last)
+    n = count_batches(kind, batch_size, drop_last=drop_last)
+    assert sorted(set(batch.tolist()) - {-1}) == list(range(n))
+    ends = []
+    for number in range(n):
+        members = np.flatnonzero(batch == number)
+        assert len(set(kind[members].tolist())) == 1
+        assert len(members) == batch_size or not drop_last
+        ends.append((len(members) < batch_size, members[-1]))
+    assert ends == sorted(ends)
+    for value in set(kinds):  # of each kind, in the order of the visits, and fewer than a batch out
+        mine = batch[kind == value]
+        kept = mine[mine >= 0]
+        assert (np.diff(kept) >= 0).all()
+        assert mine.size - kept.size == (mine.size % batch_size if drop_last else 0)
+
+
+def test_alike_samples_make_consecutive_batches() -> None:
+    batch = assign_batches(np.zeros(7, np.int64), 3, drop_last=False)
+    assert batch.tolist() == [0, 0, 0, 1, 1, 1, 2]

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
-__all__ = ["Limits", "available_cpus", "available_nbytes", "configure", "limits"]
+__all__ = [
+    "Limits",
+    "available_cpus",
+    "available_nbytes",
+    "configure",
+    "limits",
+    "memory_at_hand",
+    "memory_limit",
+]
 
 _MEBI = 1 << 20
+_GROUPS = "/sys/fs/cgroup"
 
 
 @cache
@@ -42,6 +52,56 @@ def available_nbytes() -> int:
     except (OSError, ValueError):
         pass  # no cgroup v2, or not Linux: the machine's memory stands
     return total
+
+
+def memory_at_hand() -> int:
+    """Return how much memory can still be taken now, bytes: the machine's, or a cgroup's if less.
+
+    Notes
+    -----
+    The machine's is what Linux calls available. A cgroup's is its limit without what its processes
+    hold; file pages that they have not used of late count as free, since they can be dropped. Where
+    nothing tells, `available_nbytes`. A tenth of a millisecond.
+    """
+    at_hand = available_nbytes()
+    try:
+        with open("/proc/meminfo", encoding="ascii") as stream:
+            kibi = next(line.split()[1] for line in stream if line.startswith("MemAvailable:"))
+        at_hand = min(at_hand, int(kibi) << 10)
+    except (OSError, ValueError, StopIteration):
+        pass  # not Linux: the whole of the memory stands
+    for limit, held in _memory_groups():
+        at_hand = min(at_hand, limit - held)
+    return max(0, at_hand)
+
+
+def memory_limit() -> int | None:
+    """Return the least memory limit of the cgroups that this process is in, bytes; None: none."""
+    return min((limit for limit, _ in _memory_groups()), default=None)
+
+
+def _memory_groups() -> Iterator[tuple[int, int]]:
+    """Yield limit and held bytes of each cgroup (v2) above this process that has a limit."""
+    try:
+        with open("/proc/self/cgroup", encoding="utf-8") as stream:
+            path = next(line[3:].strip() for line in stream if line.startswith("0::"))
+    except (OSError, StopIteration):
+        return  # no cgroup v2, or not Linux
+    names = [name for name in path.split("/") if name]
+    for depth in range(len(names), -1, -1):
+        folder = os.path.join(_GROUPS, *names[:depth])
+        try:
+            limit = int(_text(folder, "memory.max"))
+            held = int(_text(folder, "memory.current"))
+            fields = dict(line.split() for line in _text(folder, "memory.stat").splitlines())
+            yield limit, held - int(fields.get("inactive_file", 0))
+        except (OSError, ValueError):
+            continue  # without a limit ("max"), or not to be seen from inside a container
+
+
+def _text(folder: str, name: str) -> str:
+    with open(os.path.join(folder, name), encoding="ascii") as stream:
+        return stream.read().strip()
 
 
 @dataclass(slots=True)

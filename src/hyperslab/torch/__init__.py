@@ -21,9 +21,18 @@ except ModuleNotFoundError as error:
         extra="torch",
     ) from error
 
-from hyperslab.torch import transforms
+from hyperslab.torch import scaling, transforms
 from hyperslab.torch.dataset import SliceDataset
 from hyperslab.torch.loader import SliceLoader
 from hyperslab.torch.sampler import BlockShuffle
+from hyperslab.torch.split import k_folds, split_cases
 
-__all__ = ["BlockShuffle", "SliceDataset", "SliceLoader", "transforms"]
+__all__ = [
+    "BlockShuffle",
+    "SliceDataset",
+    "SliceLoader",
+    "k_folds",
+    "scaling",
+    "split_cases",
+    "transforms",
+]

@@ -1,45 +1,68 @@
-"""`SliceDataset`: paired 2-D slices of a cohort file, as a map-style PyTorch dataset."""
+"""`SliceDataset`: paired 2-D slices of cohort files, as a map-style PyTorch dataset."""
 
 from __future__ import annotations
 
+import copy
 import operator
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.utils.data import Dataset, get_worker_info
+from torch.utils.data import Dataset, default_collate, get_worker_info
 
 from hyperslab.array import Array
-from hyperslab.batch import read_many
 from hyperslab.engine.limits import available_cpus, limits
-from hyperslab.errors import DamagedFileError, SampleError, SelectionError, StaleIndexError
+from hyperslab.errors import (
+    DamagedCaseWarning,
+    DamagedFileError,
+    SampleError,
+    SelectionError,
+)
 from hyperslab.file import open_file
-from hyperslab.index.container import FileIndex
-from hyperslab.torch.cohort import build_cohort
+from hyperslab.torch import foreign
+from hyperslab.torch.case_cache import CaseCache
+from hyperslab.torch.cohort import Cohort, Skipped, input_templates
 from hyperslab.torch.dtypes import DTypes, check_dtype, convert, tensor_dtypes
-from hyperslab.torch.requests import slice_requests
+from hyperslab.torch.epoch import Epoch
+from hyperslab.torch.files import Paths, find_files
+from hyperslab.torch.fitting import fit_planes
+from hyperslab.torch.kept_index import open_cohort
+from hyperslab.torch.memory_cache import memory_cache
+from hyperslab.torch.options import check_names, check_probabilities, count_by_input, plane_size
+from hyperslab.torch.planes import Part, Parts, TakeMemory, slice_requests
+from hyperslab.torch.preload import preload
+from hyperslab.torch.reader import CaseReader
+from hyperslab.torch.samples import Samples
+from hyperslab.torch.scaling import Constants, Scaling, apply_scaling
+from hyperslab.torch.split import Cases, choose_cases, listed
+from hyperslab.torch.transforms import Compose
+from hyperslab.torch.transforms.base import Transform
+from hyperslab.torch.values import look_at_values
 
 __all__ = ["SliceDataset"]
 
 _INPUTS: Mapping[str, str] = MappingProxyType({"A": "MR", "B": "CT", "M": "MASK"})
+_CACHE_NBYTES = 32 << 30
 
 
 class SliceDataset(Dataset[dict[str, Any]]):
-    """Paired slices of one file: sample `i` is one slice of one case, out of every input.
+    """Paired slices: sample `i` is one slice of one case, out of every input.
 
-    A case is one patient: a 3-D dataset of the same name and shape in the group of each input.
-    A sample is a dict:
+    A case is one patient: a 3-D dataset of the same shape in each input. A sample is a dict:
 
-    - each input's name: torch.Tensor of shape (1, H, W), float32 unless `dtype` says otherwise; H
-      and W are the case's other two axes, in stored order;
+    - each input's name: torch.Tensor of shape (C, H, W), float32 unless `dtype` says otherwise; H
+      and W are the case's other two axes, in stored order; C is 1, or with `context` more;
     - ``"case"``: str, the case's name;
     - ``"slice"``: int, position along `axis`;
-    - ``"sample"``: int, the sample's number, which transforms key their randomness by.
+    - ``"sample"``: int, the sample's number, which transforms key their randomness by;
+    - ``"spacing"``: float64 tensor (3,), along H, W and the slice axis, in the file's unit; only
+      where every case has an attribute "spacing", "voxel_size" or "element_size_um".
 
     Samples are in order of case (natural order: "p2" before "p10"), then slice. Masks come as
     float32 too, and since nothing is interpolated they keep their labels exactly (up to 2**24);
@@ -48,18 +71,73 @@ class SliceDataset(Dataset[dict[str, Any]]):
     Parameters
     ----------
     path
-        HDF5 file. It is read in place and never locked.
+        HDF5 file, a pattern such as ``"data/*.h5"``, or a list of either. Files are read in place
+        and never locked. In a single file a case is called as its dataset. Of several files that
+        hold several cases each, a case is called "file/case", and of files that are one case each,
+        as the file; see `hyperslab.torch.files.file_labels`.
     inputs
-        Input name to the group that holds its datasets, by default A = MR (source), B = CT
-        (target), M = MASK. A group alone, or a list of groups, is its own name.
+        Input name to where its datasets are, by default A = MR (source), B = CT (target), M = MASK:
+
+        - a group with one dataset a case (``"MR"``),
+        - a path with ``{case}`` in it (``"{case}/MR"``), or
+        - a dataset (``"MR"`` again), where each file is one case.
+
+        A path alone, or a list of them, is its own name.
     axis
         Slice axis of the stored datasets: -1 for (H, W, slices), 0 for (slices, H, W).
     cases
-        Names of the cases to take, in any order, e.g. those of a training split. Default: all.
+        Which cases to take: names in any order, shell patterns ("1PA*"), compiled regular
+        expressions. Default: all. `hyperslab.torch.split_cases` makes splits.
     dtype
         NumPy or torch dtype of the tensors, or None for the stored one; or a mapping from input to
         that, where inputs left out are float32. A float dtype rounds; an integer one has to hold
         the values exactly; bool is True where the value is not zero.
+    context
+        So many neighbouring slices on each side become channels, C = 2 * context + 1; beyond the
+        first and last slice of the case, that slice is repeated. A number for all inputs, or by
+        input.
+    neighbour
+        Probability that a sample takes the next slice, k + 1, of input B (or by input); the last
+        slice of a case stays itself. The draw depends on `seed`, epoch and sample alone.
+    scaling
+        Input name to `hyperslab.torch.scaling.Window`, `Percentiles` or `ZScore`. Constants are
+        those of the whole case, computed once and stored (see `facts`). Not for masks.
+    nonempty
+        Leave out slices that hold nothing: the name of a mask (slices without a value above 0), or
+        input name to a threshold (slices without a stored value above it; with several inputs, a
+        slice has to pass all).
+    crop_or_pad
+        (height, width) that all planes are cropped or padded to about their middle, for cases of
+        different size.
+    pad_value
+        What padding holds, after scaling: by input. Default: 0 for `masks`, -1 for the others.
+    masks
+        Names of inputs that hold labels.
+    transform
+        Called with each sample's dict: `hyperslab.torch.transforms`, a dictionary transform of
+        MONAI or TorchIO, or any function. Its random numbers depend on `seed`, epoch and sample
+        alone; see `hyperslab.torch.foreign`. To transform whole batches, which is much faster, give
+        `hyperslab.torch.transforms` to `SliceLoader` instead.
+    seed
+        Of `neighbour` and `transform`.
+    policy
+        "raise": a case that cannot be read is an error. "skip": every dataset is read once to find
+        those that are damaged (stored, see `facts`), and their cases are left out, with a warning;
+        `skipped` says which and why.
+    cache
+        Keep decoded cases: a folder on a fast local disk, or "memory" for shared memory. Filled
+        while training, or by `preload`; shared by all processes of the machine.
+    cache_nbytes
+        Most bytes that it may take, all processes together.
+    keep_index
+        Keep the file's index (where the chunks lie), so that the next time nothing has to be looked
+        up: "auto" does that in the user's cache folder for 500 datasets or more, "beside" next to
+        the files; a folder; or False.
+    facts
+        Folder for what `scaling`, `nonempty` and ``policy="skip"`` found out by reading every
+        value; default: the user's cache folder.
+    progress
+        Show progress bars while every value is read.
 
     Raises
     ------
@@ -68,12 +146,16 @@ class SliceDataset(Dataset[dict[str, Any]]):
         stored dtype does not convert to `dtype`. The message lists file, groups and cases; the
         attributes are `file`, `cases` and `inputs`. It is a ValueError.
     MissingFileError, NotHDF5Error, UnsupportedDtypeError, MissingSourceError
-        What opening the file and its datasets raises.
+        What opening the files and their datasets raises.
+    DamagedFileError
+        A dataset whose values are needed (`scaling`, `nonempty`) cannot be read.
 
     Warns
     -----
     FileInUseWarning
         Another process has the file open for writing.
+    DamagedCaseWarning
+        Cases were left out.
 
     Notes
     -----
@@ -81,16 +163,20 @@ class SliceDataset(Dataset[dict[str, Any]]):
     tens of bytes a case. In a worker process it indexes what it reads, and uses that worker's share
     of the CPUs (available CPUs / workers, and no more than the configured threads). Every process
     keeps decoded chunks of its own; `hyperslab.configure`, or HYPERSLAB_CACHE_MB in the
-    environment, says how many bytes.
+    environment, says how many bytes. `cache` is shared.
 
     *Subclasses* that override `__getitem__` get it called for batches as well, sample by sample.
     Overriding `__getitems__` too keeps reading a batch by one plan.
 
     *Ragged cases.* H and W may differ between cases. Each sample is right by itself; stacking
-    them, as DataLoader's default collation does, needs a crop or pad first.
+    them, as DataLoader's default collation does, needs `crop_or_pad`, or a loader that puts like to
+    like (``SliceLoader(buckets=True)``).
 
-    *Cost.* Construction indexes every dataset, a few tenths of a millisecond each, and keeps 8
-    bytes a sample; chunk tables are read when a case is first read.
+    *Order.* Read, convert, scale, crop or pad, then `transform`.
+
+    *Cost.* Construction indexes every dataset, a few tenths of a millisecond each, unless the index
+    was kept, and keeps 8 bytes a sample; chunk tables are read when a case is first read. Scaling
+    by percentiles or z-score, `nonempty` and ``policy="skip"`` read the datasets concerned once.
 
     Examples
     --------
@@ -108,51 +194,101 @@ class SliceDataset(Dataset[dict[str, Any]]):
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        path: Paths,
         *,
         inputs: Mapping[str, str] | Sequence[str] | str = _INPUTS,
         axis: int = -1,
-        cases: Iterable[str] | str | None = None,
-        dtype: DTypes = "float32",
+        cases: Cases = None,
+        dtype: DTypes = torch.float32,
+        context: int | Mapping[str, int] = 0,
+        neighbour: float | Mapping[str, float] = 0.0,
+        scaling: Mapping[str, Scaling] | None = None,
+        nonempty: str | Mapping[str, float] | None = None,
+        crop_or_pad: int | Sequence[int] | None = None,
+        pad_value: Mapping[str, float] | None = None,
+        masks: Sequence[str] = ("M",),
+        transform: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+        seed: int = 0,
+        policy: Literal["raise", "skip"] = "raise",
+        cache: CaseCache | Literal["memory"] | str | os.PathLike[str] | None = None,
+        cache_nbytes: int = _CACHE_NBYTES,
+        keep_index: Literal["auto", "beside", False] | os.PathLike[str] = "auto",
+        facts: str | os.PathLike[str] | None = None,
+        progress: bool = False,
     ) -> None:
-        # Through the File once, for its warning that somebody is writing.
-        container = FileIndex(open_file(path).path)
-        self._cohort = build_cohort(container, inputs=inputs, axis=axis, cases=cases)
-        self._dtypes = tensor_dtypes(tuple(self._cohort.inputs), dtype)
-        for name, wanted in self._dtypes.items():
-            for i in range(len(self._cohort.cases)):
-                dataset = self._cohort.dataset(name, i)
-                stored = container.dataset(dataset).dtype
-                check_dtype(stored, wanted, path=container.path, dataset=dataset)
-        self._begin(container)
+        if policy not in ("raise", "skip"):
+            raise ValueError(f"policy is 'raise' or 'skip', not {policy!r}")
+        templates = input_templates(inputs)
+        names = tuple(templates)
+        self._dtypes = tensor_dtypes(names, dtype)
+        around = count_by_input("context", context, names)
+        nexts = check_probabilities("neighbour", neighbour, names, "B")
+        if isinstance(nonempty, str):
+            nonempty = {nonempty: 0.0}
+        thresholds = check_names("nonempty", nonempty or {}, names)
+        self._size = plane_size("crop_or_pad", crop_or_pad)
+        self._masks = frozenset((masks,) if isinstance(masks, str) else masks)
+        pads = {name: 0.0 if name in self._masks else -1.0 for name in names}
+        self._pads = pads | check_names("pad_value", pad_value or {}, names)
+        scales = check_names("scaling", scaling or {}, names)
+        for name in scales:
+            _check_scaled(name, self._dtypes[name], self._masks)
+        self._transform = transform
+        self._seed = seed
+        keyed = bool(nexts) or transform is not None
+        self._epoch = Epoch() if keyed else None  # what no process asks for need not be shared
+        files = find_files(path)
+        if policy == "raise":
+            for file in files:
+                open_file(file)  # warns of a writer
+        cohort, containers, saved_as = open_cohort(
+            files,
+            inputs=templates,
+            axis=axis,
+            cases=cases,
+            skip=policy == "skip",
+            keep=keep_index,
+        )
+        _check_dtypes(cohort, self._dtypes)
+        reader = CaseReader(
+            cohort, containers, saved_as=saved_as, cache=_open_cache(cache, cache_nbytes)
+        )
+        cohort, self._constants, kept = look_at_values(
+            reader,
+            scaling=scales,
+            thresholds=thresholds,
+            policy=policy,
+            folder=facts,
+            progress=progress,
+        )
+        self._reader = reader.of(cohort)
+        self._samples = Samples(cohort, kept, context=around, neighbour=nexts, seed=seed)
+        if cohort.skipped:
+            told = listed(f"{one.case} ({one.reason})" for one in cohort.skipped)
+            warnings.warn(
+                f"{cohort.where}: {len(cohort.skipped)} left out: {told}",
+                DamagedCaseWarning,
+                stacklevel=2,
+            )
 
-    def _begin(self, container: FileIndex | None) -> None:
-        """Set what a pickle leaves out."""
-        self._container = container
-        self._arrays: dict[tuple[str, int], Array] = {}
-        n_slices = self._cohort.shapes[:, self._cohort.axis]
-        first = np.cumsum(n_slices) - n_slices
-        # Per sample: the number of its case, and its slice.
-        self._case = np.repeat(np.arange(n_slices.size, dtype=np.int32), n_slices)
-        self._slice = (np.arange(self._case.size) - first[self._case]).astype(np.int32)
-
-    def __getstate__(self) -> dict[str, Any]:
-        left_out = ("_container", "_arrays", "_case", "_slice")
-        return {key: value for key, value in self.__dict__.items() if key not in left_out}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._begin(None)
+    @property
+    def _cohort(self) -> Cohort:
+        return self._reader.cohort
 
     @property
     def path(self) -> str:
-        """Absolute path of the file."""
-        return self._cohort.path
+        """Absolute path of the file; of several, the first one and their number."""
+        return self._cohort.where
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Absolute paths."""
+        return self._cohort.files
 
     @property
     def inputs(self) -> dict[str, str]:
-        """Input name to group, an absolute HDF5 path; a copy."""
-        return dict(self._cohort.inputs)
+        """Input name to the HDF5 path of its datasets, as given; a copy."""
+        return {k: v.removesuffix("/{case}") or "/" for k, v in self._cohort.inputs.items()}
 
     @property
     def axis(self) -> int:
@@ -164,61 +300,272 @@ class SliceDataset(Dataset[dict[str, Any]]):
         """Names of the cases, in the order of their samples."""
         return self._cohort.cases
 
+    @property
+    def skipped(self) -> tuple[Skipped, ...]:
+        """Cases that ``policy="skip"`` left out: `case`, `file` and `reason` of each."""
+        return self._cohort.skipped
+
+    @property
+    def masks(self) -> frozenset[str]:
+        """Names of inputs that hold labels."""
+        return self._masks
+
+    @property
+    def transform(self) -> Callable[[dict[str, Any]], dict[str, Any]] | None:
+        """What is done to each sample."""
+        return self._transform
+
     def sample(self, index: int) -> tuple[str, int]:
         """Return case and slice of sample `index`, without reading it."""
         i = self._position(index)
-        return self._cohort.cases[self._case[i]], int(self._slice[i])
+        return self._cohort.cases[self._samples.case[i]], int(self._samples.number[i])
 
     @property
     def case_numbers(self) -> NDArray[np.int32]:
         """Per sample: the number of its case in `cases`. Not to be written to."""
-        return self._case
+        return self._samples.case
 
     @property
     def slice_numbers(self) -> NDArray[np.int32]:
         """Per sample: its slice, along `axis`. Not to be written to."""
-        return self._slice
+        return self._samples.number
 
     @property
     def case_shapes(self) -> NDArray[np.int64]:
         """Per case: shape of its datasets as stored, (cases, 3). Not to be written to."""
         return self._cohort.shapes
 
+    @property
+    def plane_shapes(self) -> NDArray[np.int64]:
+        """Per case: (H, W) of its samples, (cases, 2)."""
+        if self._size is not None:
+            return np.tile(np.array(self._size, np.int64), (len(self.cases), 1))
+        return np.delete(self._cohort.shapes, self._cohort.axis, axis=1)
+
+    def constants(self, name: str) -> dict[str, Constants]:
+        """Return by case how input `name` is scaled; see `hyperslab.torch.scaling.invert`."""
+        if name not in self._constants:
+            raise ValueError(f"input {name!r} is not scaled")
+        return dict(zip(self.cases, self._constants[name], strict=True))
+
+    def halo(self, name: str) -> tuple[int, int]:
+        """Return how many slices before and after its own a sample may need of input `name`."""
+        return self._samples.halo(name)
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that `neighbour` and `transform` draw for."""
+        return 0 if self._epoch is None else int(self._epoch)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Set the epoch, 0 to 2**32 - 1, here and in worker processes that have this dataset."""
+        if self._epoch is not None:
+            self._epoch.set(epoch)
+        if isinstance(self._transform, Compose):
+            self._transform.set_epoch(epoch)
+
+    def with_cases(self, cases: Cases) -> SliceDataset:
+        """Return the dataset of these cases alone, e.g. one part of a split. Nothing is looked up.
+
+        Parameters
+        ----------
+        cases
+            As for the class.
+        """
+        chosen = set(choose_cases(self.cases, cases, where=self.path, file=self.files[0]))
+        if not chosen:
+            raise SampleError(f"{self.path}: there are no cases: `cases` is empty", cases=())
+        numbers = [i for i, case in enumerate(self.cases) if case in chosen]
+        part = copy.copy(self)
+        part._reader = self._reader.of(self._cohort.take(numbers))
+        part._samples = self._samples.of(part._cohort, np.array(numbers))
+        part._constants = {k: [v[i] for i in numbers] for k, v in self._constants.items()}
+        return part
+
+    def preload(self, *, progress: bool = True) -> None:
+        """Decode every case into the cache, so that no epoch has to.
+
+        Says beforehand what that takes; several processes may share the work.
+
+        Raises
+        ------
+        CapacityError
+            It does not fit: the message has the figures. Nothing was written.
+        ValueError
+            The dataset has no `cache`.
+        """
+        if self._reader.cache is None:
+            raise ValueError("there is no cache to preload: SliceDataset(..., cache=FOLDER)")
+        cases = range(len(self.cases))
+        wanted = [(self.array(name, case), self.axis) for case in cases for name in self.inputs]
+        preload(self._reader.cache, wanted, progress=progress)
+
     def array(self, name: str, case: int) -> Array:
         """Return the dataset of case number `case` in input `name`."""
-        self._touch([(name, case)])
-        return self._arrays[name, case]
+        return self._reader.array(name, case)
 
-    def tensor(self, name: str, planes: NDArray[Any], positions: Sequence[int]) -> torch.Tensor:
-        """Return stored planes of input `name` as a tensor of the dtype that the dataset gives.
+    @property
+    def reader(self) -> CaseReader:
+        """What reads the cases; see `CaseReader`."""
+        return self._reader
+
+    def channels(self, name: str, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return which slices samples take of input `name`: int64, (samples, C)."""
+        return self._samples.channels(name, positions, self.epoch)
+
+    def empty_parts(self, positions: NDArray[np.int64], take_memory: TakeMemory) -> Parts:
+        """Return memory for the stored planes of samples, in parts of one shape and dtype."""
+        cohort = self._cohort
+        cases = self._samples.case[positions]
+        shapes = np.delete(cohort.shapes, cohort.axis, axis=1)
+        parts: Parts = {}
+        for name, codes in zip(cohort.inputs, cohort.dtype_of, strict=True):
+            n_channels = self._samples.n_channels(name)
+            alike: dict[tuple[int, int, int], list[int]] = {}
+            kinds = zip(*shapes[cases].T.tolist(), codes[cases].tolist(), strict=True)
+            for row, kind in enumerate(kinds):
+                alike.setdefault(kind, []).append(row)
+            parts[name] = [
+                Part(rows, take_memory((len(rows), n_channels, h, w), cohort.dtypes[code]))
+                for (h, w, code), rows in alike.items()
+            ]
+        return parts
+
+    def fetch(
+        self,
+        positions: NDArray[np.int64],
+        *,
+        threads: int | None = None,
+        take_memory: TakeMemory = np.empty,
+    ) -> Parts:
+        """Read the stored planes of samples by one plan.
+
+        Returns
+        -------
+        dict
+            Per input, its planes in parts of one shape and dtype; the memory is the caller's.
+        """
+        reader = self._reader
+        cases: list[int] = self._samples.case[positions].tolist()
+        reader.touch((name, case) for name in self._cohort.inputs for case in cases)
+        parts = self.empty_parts(positions, take_memory)
+        slices = {name: self.channels(name, positions) for name in parts}
+
+        def plan() -> tuple[list[tuple[Any, Any]], list[NDArray[Any]]]:
+            requests: list[tuple[Any, Any]] = []
+            places: list[NDArray[Any]] = []
+            for name, some in parts.items():
+                sources = {case: reader.source(name, case) for case in dict.fromkeys(cases)}
+                for part in some:
+                    n_channels = part.planes.shape[1]
+                    wanted, into = slice_requests(
+                        [sources[cases[row]] for row in part.rows for _ in range(n_channels)],
+                        slices[name][part.rows].ravel().tolist(),
+                        part.planes.reshape(-1, *part.planes.shape[2:]),
+                    )
+                    requests += wanted
+                    places += into
+            return requests, places
+
+        with self.naming_samples(positions.tolist()):
+            reader.read(plan, threads=threads)
+        return parts
+
+    def finish(
+        self, name: str, parts: Sequence[Part], positions: NDArray[np.int64]
+    ) -> torch.Tensor | list[torch.Tensor]:
+        """Make tensors of the stored planes of input `name`: convert, scale, crop or pad.
 
         Parameters
         ----------
         name
             The input.
-        planes
-            (N, H, W), in the stored dtype. Where that is the tensor's dtype, it shares the memory.
+        parts
+            Its planes. Where nothing is to be done to them, the result shares their memory; where
+            they are scaled, their content may be overwritten.
         positions
-            The samples that the planes belong to, for messages.
+            The samples that they belong to.
 
         Returns
         -------
         torch.Tensor
-            (N, 1, H, W).
+            (N, C, H, W); a list of (C, H, W) where samples differ in H or W.
 
         Raises
         ------
         SampleError
             A value does not fit an integer dtype.
         """
-        converted, bad = convert(planes, self._dtypes[name])
-        if bad is not None:
-            case, number = self.sample(positions[bad[0]])
-            raise self._inexact(name, case, number, planes[bad])
-        return torch.from_numpy(converted).unsqueeze(1)
+        tensors: list[torch.Tensor] = []
+        for part in parts:
+            converted, bad = convert(part.planes, self._dtypes[name])
+            if bad is not None:
+                raise self._inexact(name, int(positions[part.rows[bad[0]]]), part.planes[bad])
+            planes = torch.from_numpy(converted)
+            if name in self._constants:
+                constants = self._constants[name]
+                cases = self._samples.case[positions[part.rows]].tolist()
+                apply_scaling(planes, [constants[case] for case in cases])
+            if self._size is not None:
+                planes = fit_planes(planes, self._size, self._pads[name])
+            tensors.append(planes)
+        if len(tensors) == 1:
+            return tensors[0]
+        rows: list[torch.Tensor] = [torch.empty(0)] * positions.size
+        for part, planes in zip(parts, tensors, strict=True):
+            for row, plane in zip(part.rows, planes.unbind(0), strict=True):
+                rows[row] = plane
+        alike = {(tuple(row.shape), row.dtype) for row in rows}
+        return torch.stack(rows) if len(alike) == 1 else rows
+
+    def describe(self, positions: NDArray[np.int64]) -> dict[str, list[Any]]:
+        """Return what else samples hold: a list for each key ("case", "slice", "sample", ...)."""
+        return self._samples.describe(positions)
+
+    def transform_sample(self, sample: dict[str, Any]) -> dict[str, Any]:
+        """Return the sample as `transform` makes it."""
+        if self._transform is None:
+            return sample
+        return foreign.apply(
+            self._transform,
+            sample,
+            seed=self._seed,
+            epoch=self.epoch,
+            masks=sorted(self._masks),
+        )
+
+    def transform_batch(self, batch: dict[str, Any]) -> dict[str, Any]:
+        """Return the batch as `transform` makes it, sample by sample unless it is one of ours."""
+        transform = self._transform
+        if transform is None:
+            return batch
+        if isinstance(transform, (Compose, Transform)):  # which take batches as well
+            return self.transform_sample(batch)
+        rows = []
+        for i in range(len(batch["case"])):
+            sample = {name: values[i] for name, values in batch.items()}
+            sample |= {name: int(sample[name]) for name in ("slice", "sample")}
+            rows.append(self.transform_sample(sample))
+        collated: dict[str, Any] = default_collate(rows)
+        return collated
+
+    def check_loadable(self) -> None:
+        """Raise if `transform` may not run in a thread beside the model.
+
+        Raises
+        ------
+        ValueError
+            It draws from generators that the whole process shares.
+        """
+        if self._transform is not None and not foreign.is_self_contained(self._transform):
+            raise ValueError(
+                f"{self._transform!r} may draw from random generators that the model's thread uses "
+                "too. Use torch.utils.data.DataLoader with this dataset, or transforms of "
+                "hyperslab or MONAI, which carry their own."
+            )
 
     def __len__(self) -> int:
-        return self._case.size
+        return len(self._samples)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         """Read one sample.
@@ -252,7 +599,7 @@ class SliceDataset(Dataset[dict[str, Any]]):
         Returns
         -------
         list of dict
-            A sample for each index. The tensors of one input are views of one (N, 1, H, W) array
+            A sample for each index. The tensors of one input are views of one (N, C, H, W) array
             (one for each H, W and stored dtype), so a single sample that is kept keeps its batch
             alive; ``tensor.clone()`` frees it from that.
 
@@ -268,10 +615,11 @@ class SliceDataset(Dataset[dict[str, Any]]):
         return self._read([self._position(index) for index in indices])
 
     def __repr__(self) -> str:
-        inputs = ", ".join(f"{name}={group}" for name, group in self._cohort.inputs.items())
+        inputs = ", ".join(f"{name}={path}" for name, path in self.inputs.items())
+        skipped = f", {len(self.skipped)} left out" if self.skipped else ""
         return (
             f"<{type(self).__name__} {self.path!r}: {len(self)} slices (axis {self.axis}) of "
-            f"{len(self.cases)} cases, {inputs}>"
+            f"{len(self.cases)} cases{skipped}, {inputs}>"
         )
 
     def _position(self, index: int) -> int:
@@ -289,66 +637,17 @@ class SliceDataset(Dataset[dict[str, Any]]):
             )
         return i % n
 
-    def _read(self, positions: list[int]) -> list[dict[str, Any]]:
-        cohort = self._cohort
-        cases: list[int] = self._case[positions].tolist()
-        slices: list[int] = self._slice[positions].tolist()
-        self._touch([(name, case) for name in cohort.inputs for case in cases])
-        requests: list[tuple[Array, Any]] = []
-        places: list[NDArray[Any]] = []
-        parts: list[tuple[str, list[int], NDArray[Any]]] = []
-        for name in cohort.inputs:
-            arrays = [self._arrays[name, case] for case in cases]
-            alike: dict[tuple[tuple[int, ...], np.dtype], list[int]] = {}
-            for at, array in enumerate(arrays):
-                plane = array.shape[: cohort.axis] + array.shape[cohort.axis + 1 :]
-                alike.setdefault((plane, array.dtype), []).append(at)
-            for (plane, dtype), where in alike.items():
-                part = np.empty((len(where), *plane), dtype)
-                parts.append((name, where, part))
-                wanted, into = slice_requests(
-                    [arrays[at] for at in where], [slices[at] for at in where], cohort.axis, part
-                )
-                requests += wanted
-                places += into
-        with self.naming_samples(positions):
-            read_many(requests, out=places, threads=_threads())
-        samples: list[dict[str, Any]] = [{} for _ in positions]
-        for name, where, part in parts:
-            converted, bad = convert(part, self._dtypes[name])
-            if bad is not None:
-                at = where[bad[0]]
-                raise self._inexact(name, cohort.cases[cases[at]], slices[at], part[bad])
-            tensors = torch.from_numpy(converted).unsqueeze(1).unbind(0)
-            for at, tensor in zip(where, tensors, strict=True):
-                samples[at][name] = tensor
-        for sample, case, number in zip(samples, cases, slices, strict=True):
-            sample["case"], sample["slice"] = cohort.cases[case], number
-        for sample, position in zip(samples, positions, strict=True):
-            sample["sample"] = position
-        return samples
-
-    def _touch(self, wanted: list[tuple[str, int]]) -> None:
-        """Have an array for each (input, case) of `wanted`; all new ones cost one visit."""
-        new = [key for key in dict.fromkeys(wanted) if key not in self._arrays]
-        if not new:
-            return
-        container = self._container
-        if container is None:  # a copy that was unpickled, in a worker say
-            container = FileIndex(self.path)
-            found, made = container.fingerprint, self._cohort.fingerprint
-            if (found.nbytes, found.mtime_ns) != (made.nbytes, made.mtime_ns):
-                raise StaleIndexError(
-                    f"{self.path}: the file has changed since this dataset was made of it. Make a "
-                    "new SliceDataset.",
-                    file=self.path,
-                )
-            self._container = container
-        names = [self._cohort.dataset(*key) for key in new]
-        container.load(names, tables=True)
-        self._arrays.update(
-            (key, Array(container, name)) for key, name in zip(new, names, strict=True)
-        )
+    def _read(self, indices: list[int]) -> list[dict[str, Any]]:
+        positions = np.array(indices, np.int64)
+        columns: dict[str, Sequence[Any]] = {}
+        for name, parts in self.fetch(positions, threads=_threads()).items():
+            tensors = self.finish(name, parts, positions)
+            columns[name] = tensors if isinstance(tensors, list) else tensors.unbind(0)
+        columns |= self.describe(positions)
+        return [
+            self.transform_sample(dict(zip(columns, values, strict=True)))
+            for values in zip(*columns.values(), strict=True)
+        ]
 
     @contextmanager
     def naming_samples(self, positions: Sequence[int]) -> Iterator[None]:
@@ -357,45 +656,64 @@ class SliceDataset(Dataset[dict[str, Any]]):
             yield
         except DamagedFileError as error:
             at = list(positions)
-            cases, slices = self._case[at].tolist(), self._slice[at].tolist()
+            cases, slices = self._samples.case[at].tolist(), self._samples.number[at].tolist()
             raise self._with_samples(error, cases, slices) from error
 
     def _with_samples(
         self, error: DamagedFileError, cases: list[int], slices: list[int]
     ) -> DamagedFileError:
         """Return `error` with what it means for training: the samples that cannot be read."""
-        cohort, axis = self._cohort, self._cohort.axis
-        spans: dict[int, range] = {}
-        for (_, case), array in list(self._arrays.items()):
-            if (array.index.file, array.index.name) != (error.file, error.dataset):
-                continue
-            spans[case] = range(array.shape[axis])
-            if error.chunk is not None and array.chunks is not None:
-                first = error.chunk[axis] * array.chunks[axis]
-                spans[case] = spans[case][first : first + array.chunks[axis]]
+        names = self._cohort.cases
+        spans = self._reader.spoilt(error)
         if spans:
-            samples = [(cohort.cases[case], k) for case, span in spans.items() for k in span]
+            samples = [(names[case], k) for case, span in spans.items() for k in span]
             told = "; ".join(
-                f"slices {span.start} to {span.stop - 1} of case {cohort.cases[case]!r}"
+                f"slices {span.start} to {span.stop - 1} of case {names[case]!r}"
                 for case, span in spans.items()
             )
         else:  # the damage is in a file that this one refers to
-            samples = [(cohort.cases[case], k) for case, k in zip(cases, slices, strict=True)]
+            samples = [(names[case], k) for case, k in zip(cases, slices, strict=True)]
             told = "one or more of " + ", ".join(f"slice {k} of case {c!r}" for c, k in samples)
         return type(error)(
-            f"{error.message} Samples concerned: {told}.",
+            f"{error.message} Samples concerned: {told}. policy='skip' leaves out cases that are "
+            "damaged.",
             **{**error.facts, "samples": tuple(samples)},
         )
 
-    def _inexact(self, name: str, case: str, number: int, value: Any) -> SampleError:
+    def _inexact(self, name: str, position: int, value: Any) -> SampleError:
+        case, number = self.sample(position)
         return SampleError(
             f"{self.path}: input {name!r}, case {case!r}, slice {number} holds the value {value}, "
             f"which {self._dtypes[name]} does not. Choose another dtype for {name!r}; None keeps "
             "the stored one.",
-            file=self.path,
+            file=self._cohort.files[self._cohort.file_of[self._samples.case[position]]],
             cases=(case,),
             inputs=(name,),
         )
+
+
+def _check_scaled(name: str, dtype: np.dtype | None, masks: frozenset[str]) -> None:
+    if name in masks or dtype is None or dtype.kind != "f":
+        what = "a mask" if name in masks else f"of dtype {dtype}"
+        raise ValueError(f"scaling makes new values, and input {name!r} is {what}")
+
+
+def _check_dtypes(cohort: Cohort, dtypes: Mapping[str, np.dtype | None]) -> None:
+    for name, codes in zip(cohort.inputs, cohort.dtype_of, strict=True):
+        for code in np.unique(codes).tolist():
+            case = int(np.argmax(codes == code))
+            check_dtype(
+                cohort.dtypes[code],
+                dtypes[name],
+                path=cohort.files[cohort.file_of[case]],
+                dataset=cohort.dataset(name, case),
+            )
+
+
+def _open_cache(cache: CaseCache | str | os.PathLike[str] | None, nbytes: int) -> CaseCache | None:
+    if cache is None or isinstance(cache, CaseCache):
+        return cache
+    return memory_cache(nbytes) if cache == "memory" else CaseCache(cache, nbytes=nbytes)
 
 
 def _threads() -> int | None:

@@ -11,6 +11,7 @@ decoded once.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,10 +22,12 @@ __all__ = [
     "Mixing",
     "Slabs",
     "block_order",
+    "block_samples",
     "cut_slabs",
     "full_order",
     "mixing",
     "share",
+    "slab_depth",
 ]
 
 Ints = NDArray[np.int64]
@@ -40,12 +43,16 @@ class Slabs:
         int64, per slab and one more: its first sample. A slab's samples follow one another.
     case
         int64, per slab: the number of its case.
+    begin, end
+        int64, per slab: the slices from its first sample's to its last one's, `end` not included.
     nbytes
-        int64, per slab: what it takes decoded, over all inputs.
+        int64, per slab: what these slices take decoded, over all inputs.
     """
 
     first: Ints
     case: Ints
+    begin: Ints
+    end: Ints
     nbytes: Ints
 
     @property
@@ -58,39 +65,47 @@ class Slabs:
         return np.repeat(np.arange(self.case.size), np.diff(self.first))
 
 
-def cut_slabs(n_slices: Ints, depths: list[tuple[int, ...]], slice_nbytes: Ints) -> Slabs:
-    """Cut every case where the chunks of all its inputs end together.
+def cut_slabs(
+    case: Ints, number: Ints, depth: Ints, slice_nbytes: Ints, *, n_beyond: int = 0
+) -> Slabs:
+    """Cut the samples of every case into slabs.
 
     Parameters
     ----------
-    n_slices
-        Per case: number of slices.
-    depths
-        Per case: the chunks' extent along the slice axis, for each input.
+    case, number
+        Per sample: the number of its case and its slice; samples of a case follow one another, in
+        order of their slices.
+    depth
+        Per case: how many slices a slab has; see `slab_depth`.
     slice_nbytes
         Per case: bytes of one slice over all inputs.
+    n_beyond
+        How many slices are kept beside a slab's own.
 
     Returns
     -------
     Slabs
-        Where the inputs' chunks never end together, a case is one slab.
+        Those that have a sample.
     """
-    first: list[Ints] = []
-    case: list[int] = []
-    nbytes: list[Ints] = []
-    start = 0
-    for i, n in enumerate(n_slices.tolist()):
-        depth = min(math.lcm(*depths[i]), n)
-        edges = np.arange(0, n, depth)
-        first.append(start + edges)
-        case += [i] * edges.size
-        nbytes.append(np.minimum(depth, n - edges) * int(slice_nbytes[i]))
-        start += n
+    slab = number // depth[case]
+    new = np.ones(case.size, np.bool_)
+    new[1:] = (np.diff(case) != 0) | (np.diff(slab) != 0)
+    first = np.append(np.flatnonzero(new), case.size).astype(np.int64)
+    begin = number[first[:-1]].astype(np.int64)
+    end = number[first[1:] - 1].astype(np.int64) + 1
+    owner = case[first[:-1]].astype(np.int64)
     return Slabs(
-        first=np.concatenate([*first, np.array([start])]).astype(np.int64),
-        case=np.array(case, np.int64),
-        nbytes=np.concatenate(nbytes).astype(np.int64) if nbytes else np.zeros(0, np.int64),
+        first=first,
+        case=owner,
+        begin=begin,
+        end=end,
+        nbytes=(end - begin + n_beyond) * slice_nbytes[owner],
     )
+
+
+def slab_depth(n: int, chunk_depths: Iterable[int]) -> int:
+    """Return after how many of `n` slices the chunks of all inputs end together: n if never."""
+    return min(math.lcm(*chunk_depths), n)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -168,14 +183,7 @@ def block_order(
     -----
     About half a microsecond a sample.
     """
-    rng = _generator(seed, epoch, 1)
-    shuffled = rng.permutation(slabs.case.size)
-    counts = np.diff(slabs.first)[shuffled]
-    # The rank's share, counted along the shuffled slabs: parts of slabs at its ends.
-    ends = np.cumsum(counts)
-    mine = share(int(ends[-1]) if ends.size else 0, rank, world_size, drop=drop)
-    at = np.searchsorted(ends, mine, side="right")
-    samples = slabs.first[shuffled][at] + mine - (ends - counts)[at]
+    shuffled, at, samples = _share_slabs(slabs, seed, epoch, rank, world_size, drop)
     # Parts, in order: a new one wherever the slab changes.
     edges = np.flatnonzero(np.diff(at, prepend=-1, append=-1)).tolist()
     draws = _generator(seed, epoch, 2 + rank).random(samples.size).tolist()
@@ -214,6 +222,28 @@ def block_order(
         slab=slab,
         entered=np.array(entered, np.int64),
     )
+
+
+def block_samples(
+    slabs: Slabs, *, seed: int, epoch: int, rank: int, world_size: int, drop: bool
+) -> Ints:
+    """Return the samples that `block_order` gives `rank`, before they are mixed: int64."""
+    return _share_slabs(slabs, seed, epoch, rank, world_size, drop)[2]
+
+
+def _share_slabs(
+    slabs: Slabs, seed: int, epoch: int, rank: int, world_size: int, drop: bool
+) -> tuple[Ints, Ints, Ints]:
+    """Return the slabs' shuffled order and, per sample of the rank, its place in that and itself.
+
+    The rank's share is counted along the shuffled slabs: it has parts of slabs at its ends.
+    """
+    shuffled = _generator(seed, epoch, 1).permutation(slabs.case.size)
+    counts = np.diff(slabs.first)[shuffled]
+    ends = np.cumsum(counts)
+    mine = share(int(ends[-1]) if ends.size else 0, rank, world_size, drop=drop)
+    at = np.searchsorted(ends, mine, side="right")
+    return shuffled, at, slabs.first[shuffled][at] + mine - (ends - counts)[at]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

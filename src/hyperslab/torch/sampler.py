@@ -65,7 +65,7 @@ class BlockShuffle(Sampler[int]):
         self.rank, self.world_size = place_in_world(rank, world_size)
         self.uneven = uneven
         self.epoch = 0
-        self._slabs = slabs_of(dataset)
+        self._slabs = slabs_of(dataset, memory_nbytes)
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch whose order the next iteration gives."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,11 +10,48 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Planes", "Spare", "TakeMemory", "Window"]
+__all__ = ["Planes", "Spare", "Window"]
 
-Planes = dict[str, NDArray[Any]]
-Spare = dict[tuple[tuple[int, ...], str], list[NDArray[Any]]]
-TakeMemory = Callable[[tuple[int, ...], np.dtype], NDArray[Any]]
+# Per input: (slices, H, W) in the stored dtype, and which slice the first one is.
+Planes = dict[str, tuple[NDArray[Any], int]]
+
+
+class Spare:
+    """Memory that is free for the next part, whatever its shape.
+
+    Fresh memory would cost a page fault for every 4 KiB. One window at a time may use it.
+
+    Parameters
+    ----------
+    most_nbytes
+        What is given back beyond this is let go.
+    """
+
+    def __init__(self, most_nbytes: int) -> None:
+        self._most_nbytes = most_nbytes
+        self._free: list[NDArray[np.uint8]] = []
+        self._lock = threading.Lock()
+
+    def take(self, shape: tuple[int, ...], dtype: np.dtype) -> NDArray[Any]:
+        """Return memory of that shape, with any content: free one that fits well, or new."""
+        nbytes = math.prod(shape) * dtype.itemsize
+        with self._lock:
+            fitting = [m for m in self._free if nbytes <= m.size <= 2 * nbytes]
+            memory = min(fitting, key=lambda m: m.size, default=None)
+            if memory is not None:
+                self._free = [m for m in self._free if m is not memory]
+        if memory is None:
+            memory = np.empty(nbytes, np.uint8)
+        return memory[:nbytes].view(dtype).reshape(shape)
+
+    def give(self, array: NDArray[Any]) -> None:
+        """Take back what `take` returned; nobody may refer to it any more."""
+        memory = array.base
+        if not isinstance(memory, np.ndarray):
+            return  # of no bytes
+        with self._lock:
+            if sum(m.size for m in self._free) + memory.size <= self._most_nbytes:
+                self._free.append(memory)
 
 
 class Window:
@@ -24,20 +62,16 @@ class Window:
     permits
         Per part: how many samples must have been taken before it may be loaded.
     load
-        Loads part `i`: ``load(i, take_memory)`` gives, per input, (slices, H, W) in the stored
-        dtype. ``take_memory(shape, dtype)`` gives memory that an earlier part has left, or new.
+        Loads part `i`, into memory of `spare`.
     spare
-        Memory that is free, by shape and dtype: taken from, and added to. One window at a time.
+        Gets the memory of parts that are done with.
 
     Notes
     -----
-    `get`, `release` and `advance` belong to one reading thread. Memory is used again from part to
-    part: fresh memory would cost a page fault for every 4 KiB.
+    `get`, `release` and `advance` belong to one reading thread.
     """
 
-    def __init__(
-        self, permits: Sequence[int], load: Callable[[int, TakeMemory], Planes], spare: Spare
-    ) -> None:
+    def __init__(self, permits: Sequence[int], load: Callable[[int], Planes], spare: Spare) -> None:
         self._permits = list(permits)
         self._load = load
         self._changed = threading.Condition()
@@ -57,7 +91,7 @@ class Window:
                         self._changed.wait()
                     if self._stop:
                         return
-                planes = self._load(i, self._take_memory)
+                planes = self._load(i)
                 with self._changed:
                     self._parts[i] = planes
                     self._changed.notify_all()
@@ -65,13 +99,6 @@ class Window:
             with self._changed:
                 self._failure = error
                 self._changed.notify_all()
-
-    def _take_memory(self, shape: tuple[int, ...], dtype: np.dtype) -> NDArray[Any]:
-        with self._changed:
-            spare = self._spare.get((shape, dtype.str))
-            if spare:
-                return spare.pop()
-        return np.empty(shape, dtype)
 
     def get(self, part: int) -> Planes:
         """Return a part, waiting for it if need be.
@@ -99,8 +126,9 @@ class Window:
     def release(self, part: int) -> None:
         """Say that nobody will ask for this part again; its memory serves the next ones."""
         with self._changed:
-            for planes in self._parts.pop(part).values():
-                self._spare.setdefault((planes.shape, planes.dtype.str), []).append(planes)
+            planes = self._parts.pop(part)
+        for array, _ in planes.values():
+            self._spare.give(array)
 
     def close(self) -> None:
         """Stop loading, wait for the thread to end, and leave the memory to the next window."""

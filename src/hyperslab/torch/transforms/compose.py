@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 from numpy.typing import ArrayLike
 
+from hyperslab.torch.epoch import Epoch
 from hyperslab.torch.transforms.base import (
     Record,
     Transform,
@@ -104,13 +104,7 @@ class Compose:
         self.seed = seed
         self.images = images
         self.masks = masks
-        self._epoch = torch.zeros((), dtype=torch.int64)
-        _share(self._epoch)
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        # A plain pickle or a deep copy has an epoch of its own; one sent to a worker shares it.
-        self.__dict__.update(state)
-        _share(self._epoch)
+        self._epoch = Epoch()
 
     def __repr__(self) -> str:
         inside = ", ".join(map(repr, self.transforms))
@@ -123,9 +117,7 @@ class Compose:
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch, 0 to 2**32 - 1, here and in the worker processes that have this object."""
-        if not 0 <= operator.index(epoch) < 1 << 32:
-            raise ValueError(f"epoch is {epoch}; it may be 0 to 2**32 - 1")
-        self._epoch.fill_(epoch)
+        self._epoch.set(epoch)
 
     def __call__(
         self,
@@ -220,8 +212,3 @@ class Compose:
         inputs = take_inputs(batch, images=self.images, masks=self.masks)
         done = apply_all(self.transforms, self.labels, inputs, parameters, out)
         return restore_batch(batch, done, out)
-
-
-def _share(tensor: torch.Tensor) -> None:
-    """Move the tensor to memory that forked and spawned processes share."""
-    tensor.share_memory_()  # type: ignore[no-untyped-call]

@@ -1124,7 +1124,7 @@ def test_pickles_small_and_copies_have_an_epoch_of_their_own() -> None:
         assert equal(other(batch), augment(batch))
         other.set_epoch(7)
         assert augment.epoch == 6
-        assert other._epoch.is_shared()
+        assert other._epoch._value.is_shared()
 
 
 def test_a_spawned_process_draws_the_same() -> None:

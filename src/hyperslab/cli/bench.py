@@ -1,4 +1,7 @@
-"""``hyperslab bench FILE [DATASET]``: h5py and hyperslab in turn, on that very file."""
+"""``hyperslab bench FILE [DATASET]``: h5py and hyperslab in turn, on that very file.
+
+With ``--training``, it is loaders for training that take turns: `hyperslab.cli.training`.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,7 @@ from rich.text import Text
 
 from hyperslab.array import Array
 from hyperslab.batch import read_many
+from hyperslab.cli import training as loaders
 from hyperslab.cli.figures import check_picture, check_target, plot_ratios
 from hyperslab.cli.listing import filter_words, shape_words
 from hyperslab.cli.terminal import console, examples, memory_nbytes, progress, size
@@ -35,6 +39,7 @@ __all__ = ["EXAMPLES", "command"]
 EXAMPLES = examples(
     ("hyperslab bench cohort.h5", "the largest volume of the file"),
     ("hyperslab bench cohort.h5 MR/1PA001 --plot ratios.png", "one dataset, and a chart"),
+    ("hyperslab bench --training cohort.h5", "loaders for training: pairs of MR and CT slices"),
     ("hyperslab bench cohort.h5 --json - | jq '.works[].times_faster'", "figures for programs"),
 )
 
@@ -43,11 +48,15 @@ _MOST_VOLUME_NBYTES = 512 << 20
 _BATCH = 32
 _MOST_DATASETS = 16
 _SEED = 0
+_PANEL = "With --training"
+_FOR_TRAINING = ("inputs", "axis", "batch", "crop", "artefacts", "track_meta", "rounds")
+_NOT_FOR_TRAINING = ("dataset", "repeat")
 
 Selection = tuple[int | slice, ...]
 
 
 def command(
+    ctx: typer.Context,
     file: Annotated[Path, typer.Argument(help="An HDF5 file.", metavar="FILE")],
     dataset: Annotated[
         str | None,
@@ -63,22 +72,94 @@ def command(
     ] = None,
     repeat: Annotated[int, typer.Option(help="Most pairs of reads for each work.", min=1)] = 25,
     seconds: Annotated[
-        float, typer.Option(help="Time for each work, after three pairs.", min=0)
+        float,
+        typer.Option(help="Time for each work, after three pairs; or for each turn.", min=0),
     ] = 3.0,
+    training: Annotated[
+        bool,
+        typer.Option(
+            "--training",
+            help="Compare loaders for training; needs the extra bench.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = False,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input",
+            help="An input and its group; several times. Default: A=MR and B=CT.",
+            metavar="NAME=GROUP",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None,
+    axis: Annotated[
+        int, typer.Option(help="Slice axis, -1 for the last.", rich_help_panel=_PANEL)
+    ] = -1,
+    batch: Annotated[
+        int, typer.Option(help="Pairs in a batch.", min=1, rich_help_panel=_PANEL)
+    ] = _BATCH,
+    crop: Annotated[
+        int,
+        typer.Option(
+            help="Side of the window, pixels; less where planes are smaller.",
+            min=1,
+            rich_help_panel=_PANEL,
+        ),
+    ] = 192,
+    artefacts: Annotated[
+        bool,
+        typer.Option(
+            "--artefacts",
+            help="Misalign and move the first input, each with p = 0.5.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = False,
+    track_meta: Annotated[
+        bool,
+        typer.Option(
+            "--track-meta/--no-track-meta",
+            help="Let MONAI carry metadata with each tensor; it is faster without.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = True,
+    rounds: Annotated[
+        int, typer.Option(help="Turns of each loader.", min=1, rich_help_panel=_PANEL)
+    ] = 3,
 ) -> None:
     """Compare h5py and hyperslab on your own file.
 
     Reads the whole dataset, a plane along each axis and batches of random slices, by h5py and by
     hyperslab in turn. The results are compared bit for bit before anything is timed. Both find the
     file in the page cache, and both start with no decoded chunk in their own cache.
+
+    With --training, batches for training are made instead: by hyperslab's SliceLoader, and by what
+    the web advises (h5py in DataLoader's workers, MONAI's transforms), in turn.
     """
     import h5py
+
+    _refuse(ctx, _NOT_FOR_TRAINING if training else _FOR_TRAINING, training=training)
 
     to_stdout = as_json is not None and str(as_json) == "-"
     if as_json is not None and not to_stdout:
         check_target(as_json)
     if plot is not None:
         check_picture(plot)
+    if training:
+        loaders.run(
+            file,
+            inputs=inputs or ["A=MR", "B=CT"],
+            axis=axis,
+            batch=batch,
+            crop=crop,
+            artefacts=artefacts,
+            track_meta=track_meta,
+            rounds=rounds,
+            seconds=seconds,
+            as_json=as_json,
+            plot=plot,
+            hdf5=h5py.version.hdf5_version,
+        )
+        return
     opened = open_file(file)
     entries = [entry for entry in _load(opened.path) if entry.facts is not None]
     chosen = _choose(opened, entries, dataset)
@@ -125,6 +206,18 @@ def command(
         for target in (as_json, plot):
             if target is not None:
                 out.print(f"Wrote {target}", soft_wrap=True)
+
+
+def _refuse(ctx: typer.Context, names: Iterable[str], *, training: bool) -> None:
+    """End as wrong use where parameters were given that the chosen comparison does not have."""
+    for parameter in ctx.command.params:
+        source = ctx.get_parameter_source(parameter.name or "")
+        if parameter.name in names and source is not None and source.name == "COMMANDLINE":
+            name = parameter.opts[0]
+            told = name if name.startswith("-") else name.upper()
+            raise typer.BadParameter(
+                f"{told} does not go with --training" if training else f"{told} needs --training"
+            )
 
 
 def _load(path: str) -> list[Entry]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from hyperslab.errors import (
@@ -65,6 +65,7 @@ class FileIndex:
         incomplete: bool = False,
     ) -> None:
         self._incomplete = incomplete
+        self._handle: h5py.File | None = None
         self.path = os.path.abspath(os.fspath(path))
         if saved is not None and saved.path != self.path:
             raise ValueError(f"{self.path}: what was saved is of another file, {saved.path}")
@@ -96,12 +97,22 @@ class FileIndex:
             self._begin()
             self.generation += 1
 
-    def visit(self) -> AbstractContextManager[h5py.File]:
-        """Open the file for the length of a `with` block; further visits inside are cheap.
+    @contextmanager
+    def visit(self) -> Iterator[h5py.File]:
+        """Open the file for the length of a `with` block; visits inside use the same handle.
 
         See `hyperslab.index.session.session`.
         """
-        return session(self.path, incomplete=self._incomplete)
+        with library_lock:  # so that whoever finds the handle is inside the block
+            if self._handle is not None:
+                yield self._handle
+                return
+            with session(self.path, incomplete=self._incomplete) as h5:
+                self._handle = h5
+                try:
+                    yield h5
+                finally:
+                    self._handle = None
 
     def check_fresh(self) -> None:
         """Raise `StaleIndexError` if the file has changed since it was indexed. One `stat`."""

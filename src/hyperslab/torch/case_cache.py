@@ -245,7 +245,7 @@ class CaseCache:
         for known in list(self._known.values()):
             if known.case is not None and known.case.file == file:
                 known.case = None
-        return file is not None and os.path.dirname(file) == self.folder
+        return file is not None and self._folder.holds(file)
 
     def used_nbytes(self) -> int:
         """Return what the folder's files take, with what is reserved for those being filled."""

@@ -65,8 +65,8 @@ class CaseFolder:
     Notes
     -----
     An entry is ``DIGEST.npy``; while it is filled, ``DIGEST.part``. Files of other names count, and
-    are never deleted. Locks die with their process. There are 256 lock files for all entries, so
-    that none ever has to be deleted: deleting one that somebody is about to lock lets two in.
+    are never deleted. Locks die with their process. The 256 lock files serve all entries and stay:
+    deleting one that somebody is about to lock would let two in.
 
     Pickles as its path, its budget and the time when it was made.
     """
@@ -81,6 +81,11 @@ class CaseFolder:
     def entry(self, digest: str) -> str:
         """Return the path of an entry, whether it is there or not."""
         return os.path.join(self.path, f"{digest}.npy")
+
+    def holds(self, file: str) -> bool:
+        """Return whether `file` is the path of an entry, there or not."""
+        folder, name = os.path.split(file)
+        return folder == self.path and name.endswith(".npy") and _NAME.fullmatch(name) is not None
 
     def note_use(self, entry: str, mtime_ns: int) -> None:
         """Note that `entry` is in use now: its time of access. That of its last write stays."""

@@ -455,7 +455,10 @@ class SliceDataset(Dataset[dict[str, Any]]):
             requests: list[tuple[Any, Any]] = []
             places: list[NDArray[Any]] = []
             for name, some in parts.items():
-                sources = {case: reader.source(name, case) for case in dict.fromkeys(cases)}
+                sources = {
+                    case: reader.source(name, case, threads=threads)
+                    for case in dict.fromkeys(cases)
+                }
                 for part in some:
                     n_channels = part.planes.shape[1]
                     wanted, into = slice_requests(

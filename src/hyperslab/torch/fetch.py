@@ -126,7 +126,7 @@ class Windowed:
         def plan() -> tuple[list[tuple[Any, Any]], list[NDArray[Any]]]:
             requests, places = [], []
             for name, (memory, a) in planes.items():
-                source, axis = dataset.reader.source(name, case)
+                source, axis = dataset.reader.source(name, case, threads=self._threads)
                 requests.append((source, (*(slice(None),) * axis, slice(a, a + len(memory)))))
                 places.append(np.moveaxis(memory, 0, axis))
             return requests, places

@@ -79,7 +79,7 @@ def apply(
     epoch
         0 to 2**32 - 1.
     masks
-        Names of the inputs that TorchIO is to take for labels.
+        Names of the inputs that hold labels, for TorchIO and for a single `Transform`.
 
     Returns
     -------

@@ -88,14 +88,17 @@ class CaseReader:
             self.touch([(name, case)])
         return self._arrays[name, case]
 
-    def source(self, name: str, case: int) -> Source:
+    def source(self, name: str, case: int, *, threads: int | None) -> Source:
         """Return what to read case number `case` of input `name` from, and its slice axis.
 
-        It is the decoded copy in the cache, put there now if there is room, or else the dataset.
+        It is the decoded copy in the cache, put there now (with so many threads) if there is room,
+        or else the dataset.
         """
         array, axis = self.array(name, case), self.cohort.axis
         if self.cache is not None:
-            kept = self.cache.get(array, axis) or self.cache.fill(array, axis)
+            kept = self.cache.get(array, axis)
+            if kept is None:
+                kept = self.cache.fill(array, axis, threads=threads)
             if kept is not None:
                 return kept, 0
         return array, axis

@@ -97,7 +97,8 @@ class Compose:
             else:
                 raise TypeError(
                     f"Compose takes transforms of hyperslab.torch.transforms, not {transform!r}. "
-                    "Apply other functions to the dict before or after it."
+                    "Other functions, and dictionary transforms of MONAI or TorchIO, go to "
+                    "SliceDataset(transform=...)."
                 )
         self.transforms: tuple[Transform, ...] = tuple(flat)
         self.labels = label_transforms(flat)

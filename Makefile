@@ -65,6 +65,6 @@ fuzz: $(READY)
 	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest -n 2 tests/property $(PYTEST_ARGS)
 
 clean:
-	rm -rf build dist site demo-output bench-output *.egg-info
+	rm -rf build dist site demo-output bench-output mr_to_ct-output *.egg-info
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -38,10 +38,12 @@ os.environ["HYPERSLAB_CACHE_DIR"] = _CACHE.name
 _NEED_TORCH = (
     "integration/test_case_cache.py",
     "integration/test_cohorts.py",
+    "integration/test_examples.py",
     "integration/test_facts.py",
     "integration/test_foreign.py",
     "integration/test_loader.py",
     "integration/test_torch.py",
+    "integration/test_training_proofs.py",
     "unit/test_draws.py",
     "unit/test_order.py",
     "unit/test_scaling.py",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import pickle
-import re
 import subprocess
 import sys
 from collections import Counter
@@ -571,18 +570,3 @@ def test_without_torch() -> None:
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "pip install 'hyperslab[torch]'" in run.stdout
-
-
-def test_the_how_to_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The page's code, from top to bottom, and what its comments promise."""
-    page = Path(__file__).parents[2] / "docs" / "how-to" / "train-on-slices.md"
-    code = re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.S | re.M)
-    monkeypatch.chdir(tmp_path)
-    names: dict[str, Any] = {"__name__": "__main__"}
-    exec("\n".join(code), names)
-    del names["loader"]  # left to the cycle collector, PyTorch waits five seconds for each worker
-    printed = capsys.readouterr().out
-    for promised in ("144 slices", "('1PA004', 6)", "[8, 1, 64, 64]", "[8, 1, 48, 48]"):
-        assert promised in printed

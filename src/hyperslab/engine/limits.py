@@ -44,14 +44,7 @@ def available_nbytes() -> int:
     total = 8 << 30  # where nothing tells
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    try:
-        with open("/sys/fs/cgroup/memory.max", encoding="ascii") as stream:
-            text = stream.read().strip()
-        if text != "max":
-            total = min(total, int(text))
-    except (OSError, ValueError):
-        pass  # no cgroup v2, or not Linux: the machine's memory stands
-    return total
+    return min(total, *(limit for limit, _ in _memory_groups()), total)
 
 
 def memory_at_hand() -> int:
@@ -77,26 +70,40 @@ def memory_at_hand() -> int:
 
 def memory_limit() -> int | None:
     """Return the least memory limit of the cgroups that this process is in, bytes; None: none."""
-    return min((limit for limit, _ in _memory_groups()), default=None)
+    limit = min((limit for limit, _ in _memory_groups()), default=None)
+    # Version 1 says "no limit" by a number that no machine reaches.
+    return limit if limit is not None and limit < 1 << 60 else None
+
+
+# Of either version of cgroups, in a group's folder: its limit, what it holds, and in memory.stat
+# its file pages that can be dropped.
+_V2 = ("memory.max", "memory.current", "inactive_file")
+_V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
 
 
 def _memory_groups() -> Iterator[tuple[int, int]]:
-    """Yield limit and held bytes of each cgroup (v2) above this process that has a limit."""
+    """Yield limit and held bytes of each cgroup above this process that has a limit."""
     try:
         with open("/proc/self/cgroup", encoding="utf-8") as stream:
-            path = next(line[3:].strip() for line in stream if line.startswith("0::"))
-    except (OSError, StopIteration):
-        return  # no cgroup v2, or not Linux
-    names = [name for name in path.split("/") if name]
-    for depth in range(len(names), -1, -1):
-        folder = os.path.join(_GROUPS, *names[:depth])
-        try:
-            limit = int(_text(folder, "memory.max"))
-            held = int(_text(folder, "memory.current"))
-            fields = dict(line.split() for line in _text(folder, "memory.stat").splitlines())
-            yield limit, held - int(fields.get("inactive_file", 0))
-        except (OSError, ValueError):
-            continue  # without a limit ("max"), or not to be seen from inside a container
+            lines = [line.rstrip("\n").split(":", 2) for line in stream]
+    except OSError:
+        return  # not Linux
+    for number, controllers, path in (line for line in lines if len(line) == 3):
+        if number == "0" and not controllers:
+            root, files = _GROUPS, _V2
+        elif "memory" in controllers.split(","):
+            root, files = os.path.join(_GROUPS, "memory"), _V1
+        else:
+            continue
+        names = [name for name in path.split("/") if name]
+        for depth in range(len(names), -1, -1):
+            folder = os.path.join(root, *names[:depth])
+            try:
+                limit, held = (int(_text(folder, name)) for name in files[:2])
+                fields = dict(line.split() for line in _text(folder, "memory.stat").splitlines())
+            except (OSError, ValueError):
+                continue  # without a limit ("max"), or not to be seen from inside a container
+            yield limit, held - int(fields.get(files[2], 0))
 
 
 def _text(folder: str, name: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import sys
 import time
 import warnings
@@ -184,7 +185,11 @@ def _turn(task: Task, workers: int | None, seconds: float) -> Turn:
                 _count(batches, time.perf_counter() + seconds, group=1)
         else:
             epoch = _advised_epochs(task, workers)
-        return _measure(epoch, workers, seconds)
+        try:
+            return _measure(epoch, workers, seconds)
+        finally:
+            if workers:
+                _end_workers()
 
 
 def our_loader(task: Task) -> SliceLoader:
@@ -280,6 +285,20 @@ def _count(batches: Iterable[dict[str, Any]], until: float, *, group: int) -> tu
         if i % group == 0 and time.perf_counter() >= until:
             return pairs, False
     return pairs, True
+
+
+def _end_workers() -> None:
+    """End DataLoader's workers in the middle of their batches.
+
+    Its own way is to wait for these, and a worker that hands one over just then may abort.
+    """
+    if hasattr(signal, "SIGCHLD"):
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # or PyTorch would raise at their end
+    workers = multiprocessing.active_children()
+    for worker in workers:
+        worker.kill()
+    for worker in workers:
+        worker.join()
 
 
 def _cpu_s() -> float | None:

@@ -25,6 +25,7 @@ __all__ = [
     "configure",
     "errors",
     "last_stats",
+    "list_images",
     "open",
     "open_image",
     "read_many",
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from hyperslab.engine.stats import last_stats
     from hyperslab.file import File, Group
     from hyperslab.file import open_file as open
-    from hyperslab.image import Image, open_image
+    from hyperslab.image import Image, list_images, open_image
 
 # Loaded when first used, so that `import hyperslab` costs next to nothing.
 _HOMES = {
@@ -49,6 +50,7 @@ _HOMES = {
     "configure": ("hyperslab.engine.limits", "configure"),
     "errors": ("hyperslab.errors", ""),
     "last_stats": ("hyperslab.engine.stats", "last_stats"),
+    "list_images": ("hyperslab.image", "list_images"),
     "open": ("hyperslab.file", "open_file"),
     "open_image": ("hyperslab.image", "open_image"),
     "read_many": ("hyperslab.batch", "read_many"),

@@ -17,9 +17,9 @@ from hyperslab.errors import LayoutError
 from hyperslab.file import open_file
 from hyperslab.index.container import FileIndex
 from hyperslab.index.session import session
-from hyperslab.layouts import ChannelSpec, ImageSpec, LevelSpec, describe
+from hyperslab.layouts import ChannelSpec, ImageSpec, LevelSpec, describe, image_names
 
-__all__ = ["Image", "Level", "open_image"]
+__all__ = ["Image", "Level", "list_images", "open_image"]
 
 _PROGRESS_PARTS = 20  # steps of the progress bar, at least, where the shape has them
 
@@ -38,11 +38,14 @@ class Level(Readable):
         self.number = number
         self._spec: LevelSpec = image.spec.levels[number]
         self._children: dict[int, Node] = {}
+        n_inner = len(self._spec.shape) - image.spec.n_outer
+        self._order = image.spec.order or tuple(range(n_inner))
         self._node = Grid(
             shape=self._spec.shape,
             dtype=np.dtype(image.spec.dtype),
             n_outer=image.spec.n_outer,
             child=self._child,
+            order=self._order,
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -58,7 +61,7 @@ class Level(Readable):
             found = node_of(self._image.container, name)
             inner = self._spec.shape[self._image.spec.n_outer :]
             if len(found.shape) != len(inner) or any(
-                have < want for have, want in zip(found.shape, inner, strict=True)
+                found.shape[axis] < want for axis, want in zip(self._order, inner, strict=True)
             ):
                 raise LayoutError(
                     f"{self._image.file}: {name} has shape {found.shape}, but level {self.number} "
@@ -102,7 +105,9 @@ class Level(Readable):
         inner = self.shape[n:]
         first = next((i for i, name in enumerate(self._spec.datasets) if name is not None), None)
         node = None if first is None else self._child(first)
-        cell = node.cell if isinstance(node, Cells) else (1,) * (len(inner) - 2) + inner[-2:]
+        cell = (1,) * (len(inner) - 2) + inner[-2:]
+        if isinstance(node, Cells):
+            cell = tuple(node.cell[axis] for axis in self._order)
         return (1,) * n + tuple(min(c, e) for c, e in zip(cell, inner, strict=True))
 
     @property
@@ -141,10 +146,12 @@ class Image(Readable):
     Made by `open_image`. Thread-safe, holds no handle, pickles as its path and layout.
     """
 
-    def __init__(self, container: FileIndex, layout: str, axes: str | None) -> None:
+    def __init__(
+        self, container: FileIndex, layout: str, axes: str | None, image: str | int | None = None
+    ) -> None:
         self._container = container
-        self._request = (layout, axes)
-        self._spec = _describe(container, layout, axes)
+        self._request = (layout, axes, image)
+        self._spec = _describe(container, layout, axes, image)
         self._levels = tuple(Level(self, i) for i in range(len(self._spec.levels)))
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -328,9 +335,11 @@ def _fill_with_progress(
     return out
 
 
-def _describe(container: FileIndex, layout: str, axes: str | None) -> ImageSpec:
+def _describe(
+    container: FileIndex, layout: str, axes: str | None, image: str | int | None
+) -> ImageSpec:
     with session(container.path) as h5:
-        return describe(h5, container.path, layout, axes=axes)
+        return describe(h5, container.path, layout, axes=axes, image=image)
 
 
 def _human(nbytes: int) -> str:
@@ -338,8 +347,27 @@ def _human(nbytes: int) -> str:
     return f"{nbytes / 1000**exponent:.3g} {('B', 'kB', 'MB', 'GB', 'TB')[exponent]}"
 
 
+def list_images(path: str | os.PathLike[str], layout: str = "auto") -> tuple[str, ...]:
+    """Return the names of the images in the HDF5 file at `path`; see `open_image`.
+
+    Raises
+    ------
+    MissingFileError, NotHDF5Error
+        As `hyperslab.open`.
+    LayoutError
+        No layout fits, or several do.
+    """
+    container = open_file(path)._container
+    with session(container.path) as h5:
+        return image_names(h5, container.path, layout)
+
+
 def open_image(
-    path: str | os.PathLike[str], layout: str = "auto", *, axes: str | None = None
+    path: str | os.PathLike[str],
+    layout: str = "auto",
+    *,
+    axes: str | None = None,
+    image: str | int | None = None,
 ) -> Image:
     """Open the image in the HDF5 file at `path`.
 
@@ -348,11 +376,13 @@ def open_image(
     path
         Of the file.
     layout
-        "auto" recognises the layout (Imaris, so far); or a layout's name; or a template of the
+        "auto" recognises the layout; or a layout's name; or a template of the
         datasets' paths with a field for every number in it, such as ``"t{t}/c{c}/data"``; or the
         path of one dataset.
     axes
         With a template or a path: letters of the datasets' own axes, e.g. "ZYX".
+    image
+        Name or number of an image, where the file has several; see `list_images`.
 
     Returns
     -------
@@ -363,7 +393,8 @@ def open_image(
     MissingFileError, NotHDF5Error
         As `hyperslab.open`.
     LayoutError
-        No layout fits; the message lists those that are known.
+        No layout fits, or several do, or the file holds several images; the message lists the
+        choices.
 
     Warns
     -----
@@ -374,4 +405,4 @@ def open_image(
     -----
     Reads metadata only. Datasets are indexed when they are first read.
     """
-    return Image(open_file(path)._container, layout, axes)
+    return Image(open_file(path)._container, layout, axes, image)

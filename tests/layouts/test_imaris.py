@@ -607,7 +607,7 @@ def test_no_value_of_any_item_raises(edited: Callable[..., str], value: Any) -> 
 def test_matches(tmp_path: Path) -> None:
     facts = make_imaris(tmp_path / "a.ims")
     with h5py.File(facts.path, "r+") as h5:
-        assert recognise(h5) == "imaris"
+        assert recognise(h5) == ["imaris"]
         for name in list(h5.attrs):
             del h5.attrs[name]
         assert imaris.matches(h5)
@@ -615,7 +615,7 @@ def test_matches(tmp_path: Path) -> None:
         assert not imaris.matches(h5)
     with h5py.File(tmp_path / "other.h5", "w") as h5:
         h5["DataSet"] = np.zeros(3)
-        assert recognise(h5) is None
+        assert recognise(h5) == []
 
 
 def test_an_imaris_file_without_an_image(edited: Callable[..., str]) -> None:
@@ -737,4 +737,4 @@ def test_every_real_imaris_file_is_known_here(corpus: Any) -> None:
     for path, entry in corpus.readable():
         if entry["kind"] in ("layout", "training-h5", "ilastik", "bdv"):
             with session(str(path)) as h5:
-                assert recognise(h5) is None, path
+                assert recognise(h5) == [], path

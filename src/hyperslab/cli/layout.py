@@ -44,10 +44,11 @@ def describe_layout(path: str, root: Node) -> LayoutFacts:
     name = None
     try:
         with session(path) as h5:
-            name = recognise(h5)
-        if name is None:
+            names = recognise(h5)
+        if not names:
             return _cohort(root)
-        image = open_image(path, name)
+        name = ", ".join(names)
+        image = open_image(path)
     except (HyperslabError, KeyError, OSError, RuntimeError, TypeError, ValueError) as error:
         # What h5py raises about a damaged file is as much of an answer as our own errors.
         return LayoutFacts(

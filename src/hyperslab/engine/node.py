@@ -177,12 +177,15 @@ class Grid:
         How many leading axes run over datasets.
     child
         Gives the node at a row-major position of the outer axes; None reads as zeros.
+    order
+        Per axis that the datasets themselves have: which of their axes it is.
     """
 
     shape: tuple[int, ...]
     dtype: np.dtype
     n_outer: int
     child: Callable[[int], Node | None]
+    order: tuple[int, ...]
 
 
 Node = Cells | Flat | Mosaic | Grid

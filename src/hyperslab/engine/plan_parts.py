@@ -103,7 +103,7 @@ def add_grid(builder: Builder, node: Grid, selection: Selection, dest: Array) ->
         for group, i in zip(groups, position, strict=True):
             number += group.number[i]
             src = [
-                (axis - n, index)
+                (node.order[axis - n], index)
                 for axis, index in zip(group.axes, group.src[i], strict=True)
                 if axis >= n
             ]

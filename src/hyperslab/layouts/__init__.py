@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
 from hyperslab.errors import LayoutError
 from hyperslab.layouts import imaris
 from hyperslab.layouts.links import child, list_contents
-from hyperslab.layouts.spec import ChannelSpec, ImageSpec, LevelSpec
+from hyperslab.layouts.spec import ChannelSpec, ImageSpec, IntensitySpec, LevelSpec
 from hyperslab.layouts.template import describe_template
 
 if TYPE_CHECKING:
@@ -23,10 +25,13 @@ __all__ = [
     "LAYOUTS",
     "ChannelSpec",
     "ImageSpec",
+    "IntensitySpec",
     "Layout",
     "LevelSpec",
     "describe",
     "describe_template",
+    "image_names",
+    "known_layouts",
     "recognise",
 ]
 
@@ -40,28 +45,58 @@ class Layout:
     matches
         Whether a file follows it; reads a few items only.
     describe
-        What the image is; the arguments are the open file and its path.
+        What an image is; the arguments are the open file, its path, and the image's name.
+    images
+        Names of the images in a file; a file with one only may call it "".
+    general
+        Whether other conventions build upon it: it counts only for files that follow no other.
     """
 
     matches: Callable[[h5py.File], bool]
-    describe: Callable[[h5py.File, str], ImageSpec]
+    describe: Callable[[h5py.File, str, str], ImageSpec]
+    images: Callable[[h5py.File], tuple[str, ...]] = lambda h5: ("",)
+    general: bool = False
 
 
-#: Known conventions by name, in the order in which a file is tried against them.
+def _describe_imaris(h5: h5py.File, path: str, image: str) -> ImageSpec:
+    return imaris.describe(h5, path)
+
+
+#: Known conventions by name.
 LAYOUTS: dict[str, Layout] = {
-    "imaris": Layout(matches=imaris.matches, describe=imaris.describe),
+    "imaris": Layout(matches=imaris.matches, describe=_describe_imaris),
 }
 
 
-def recognise(h5: h5py.File) -> str | None:
-    """Name of the layout that a file follows, or None."""
-    return next((name for name, layout in LAYOUTS.items() if layout.matches(h5)), None)
+@cache
+def known_layouts() -> dict[str, Layout]:
+    """Return all layouts by name: ours, and those of installed packages.
+
+    A package registers a `Layout` under the entry point group "hyperslab.layouts".
+    """
+    found = dict(LAYOUTS)
+    for entry in entry_points(group="hyperslab.layouts"):
+        found.setdefault(entry.name, entry.load())
+    return found
+
+
+def recognise(h5: h5py.File) -> list[str]:
+    """Return the names of the layouts that a file follows."""
+    layouts = known_layouts()
+    names = [name for name, layout in layouts.items() if layout.matches(h5)]
+    specific = [name for name in names if not layouts[name].general]
+    return specific or names
 
 
 def describe(
-    h5: h5py.File, path: str, layout: str = "auto", *, axes: str | None = None
+    h5: h5py.File,
+    path: str,
+    layout: str = "auto",
+    *,
+    axes: str | None = None,
+    image: str | int | None = None,
 ) -> ImageSpec:
-    """Describe the image in a file.
+    """Describe an image in a file.
 
     Parameters
     ----------
@@ -74,6 +109,8 @@ def describe(
         "t{t}/c{c}/data", or the path of one dataset (see `describe_template`).
     axes
         Only with a template or a path: letters of the axes.
+    image
+        Name or number of an image, where the file has several.
 
     Returns
     -------
@@ -82,19 +119,22 @@ def describe(
     Raises
     ------
     LayoutError
-        If no layout fits; the message lists the known ones.
+        No layout fits, or several do, or there are several images and none was chosen; the message
+        lists the choices.
     MissingSourceError
-        If a file that the image is linked to is not there.
+        A file that the image is linked to is not there.
     """
-    name = recognise(h5) if layout == "auto" else layout
-    if name in LAYOUTS:
+    name = _choose_layout(h5, path) if layout == "auto" else layout
+    layouts = known_layouts()
+    if name in layouts:
         if axes is not None:
             raise LayoutError(
                 f"{path}: axes={axes!r} was given, but the layout {name!r} has its own. Leave it "
                 "out, or give a template or a dataset's path as the layout.",
                 file=path,
             )
-        return LAYOUTS[name].describe(h5, path)
+        found = layouts[name]
+        return found.describe(h5, path, _choose_image(found.images(h5), image, path, name))
     if name is not None and ("{" in name or child(h5, name) is not None):
         return describe_template(h5, path, name, axes=axes)
     if name is None:
@@ -102,9 +142,56 @@ def describe(
     else:
         problem = f"{layout!r} is neither a known layout, nor a template, nor a dataset of the file"
     raise LayoutError(
-        f"{path}: {problem}. Known layouts: {', '.join(LAYOUTS)}. For any other file, give the "
+        f"{path}: {problem}. Known layouts: {', '.join(layouts)}. For any other file, give the "
         "datasets' path with a field for every number in it, such as "
         "layout='t{t}/c{c}/data', or the path of one dataset and its axes=. "
         f"The file holds: {list_contents(h5)}.",
         file=path,
+    )
+
+
+def image_names(h5: h5py.File, path: str, layout: str = "auto") -> tuple[str, ...]:
+    """Return the names of the images in a file.
+
+    Raises
+    ------
+    LayoutError
+        No layout fits, or several do.
+    """
+    name = _choose_layout(h5, path) if layout == "auto" else layout
+    layouts = known_layouts()
+    if name not in layouts:
+        return (describe(h5, path, layout).name,)
+    return layouts[name].images(h5)
+
+
+def _choose_layout(h5: h5py.File, path: str) -> str | None:
+    names = recognise(h5)
+    if len(names) > 1:
+        raise LayoutError(
+            f"{path}: the file follows more than one layout: {', '.join(names)}. Say which to use: "
+            f"layout={names[0]!r}.",
+            file=path,
+        )
+    return names[0] if names else None
+
+
+def _choose_image(names: tuple[str, ...], wanted: str | int | None, path: str, layout: str) -> str:
+    told = ", ".join(map(repr, names))
+    if not names:
+        raise LayoutError(f"{path}: the file has no image in the layout {layout!r}", file=path)
+    if wanted is None:
+        if len(names) > 1:
+            raise LayoutError(
+                f"{path}: the file holds {len(names)} images: {told}. Say which: "
+                f"image={names[0]!r}.",
+                file=path,
+            )
+        return names[0]
+    if isinstance(wanted, int) and -len(names) <= wanted < len(names):
+        return names[wanted]
+    if wanted in names:
+        return str(wanted)
+    raise LayoutError(
+        f"{path}: there is no image {wanted!r} in the file; it holds {told}.", file=path
     )

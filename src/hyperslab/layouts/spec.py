@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-__all__ = ["ChannelSpec", "ImageSpec", "LevelSpec"]
+__all__ = ["ChannelSpec", "ImageSpec", "IntensitySpec", "LevelSpec"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +54,23 @@ class LevelSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class IntensitySpec:
+    """How stored values become physical ones: ``slope * stored + offset``.
+
+    Attributes
+    ----------
+    n_axes
+        How many of the image's first axes the constants run over, 0 for one pair altogether.
+    slope, offset
+        One for each row-major index over those axes.
+    """
+
+    n_axes: int
+    slope: tuple[float, ...]
+    offset: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ImageSpec:
     """Everything that is known of an image before a pixel is read.
 
@@ -87,6 +104,13 @@ class ImageSpec:
         One per index of axis C; one altogether where there is no C.
     timestamps
         One per index of axis T, or None where the file says nothing.
+    order
+        Per axis of the image that the datasets themselves have: which axis of a dataset it is; ()
+        where they are in the datasets' own order.
+    intensity
+        How stored values become physical ones, where the file says so.
+    labels
+        Whether values are labels of objects and not intensities.
     """
 
     layout: str
@@ -102,3 +126,6 @@ class ImageSpec:
     units: tuple[str, ...]
     channels: tuple[ChannelSpec, ...]
     timestamps: tuple[datetime, ...] | None = None
+    order: tuple[int, ...] = ()
+    intensity: IntensitySpec | None = None
+    labels: bool = False

@@ -36,6 +36,8 @@ os.environ["HYPERSLAB_CACHE_DIR"] = _CACHE.name
 
 # What `hyperslab.torch` is tested by, where PyTorch is not installed: left out, and said so.
 _NEED_TORCH = (
+    "contract/test_training_docs.py",
+    "integration/test_bench_training.py",
     "integration/test_case_cache.py",
     "integration/test_cohorts.py",
     "integration/test_examples.py",

@@ -2,7 +2,7 @@
 
     python docs/scripts/block_shuffle.py [FILE.png]
 
-Both halves show orders that `hyperslab.torch.order` made; nothing is drawn by hand.
+Both halves show orders that `hyperslab.torch.order.order` made; nothing is drawn by hand.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from hyperslab.torch.order import Slabs, block_order, cut_slabs, full_order
+from hyperslab.torch.order.order import Slabs, block_order, cut_slabs, full_order
 
 PICTURE = Path(__file__).resolve().parents[1] / "images" / "block-shuffle.png"
 BATCH = 32

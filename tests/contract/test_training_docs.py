@@ -19,7 +19,7 @@ import torch
 from typer.testing import CliRunner
 
 from hyperslab.cli.app import app
-from hyperslab.torch.slabs import slabs_of
+from hyperslab.torch.order.slabs import slabs_of
 from tests.pages import DOCS, run_page
 
 PAGES = [

@@ -32,11 +32,11 @@ from hyperslab.errors import (
     StaleIndexError,
 )
 from hyperslab.testing import make_cohort
-from hyperslab.torch import cached_case, case_cache, case_folder, memory_cache
-from hyperslab.torch.case_cache import CaseCache
-from hyperslab.torch.case_folder import CaseFolder, InUseError, human
-from hyperslab.torch.memory_cache import _MemoryFolder
-from hyperslab.torch.preload import preload
+from hyperslab.torch.decoded import cached_case, case_cache, case_folder, memory_cache
+from hyperslab.torch.decoded.case_cache import CaseCache
+from hyperslab.torch.decoded.case_folder import CaseFolder, InUseError, human
+from hyperslab.torch.decoded.memory_cache import _MemoryFolder
+from hyperslab.torch.decoded.preload import preload
 
 FORK = multiprocessing.get_context("fork")
 CHUNKS = (8, 8, 3)

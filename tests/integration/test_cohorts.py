@@ -30,7 +30,7 @@ from hyperslab.errors import (
 from hyperslab.testing import make_cohort
 from hyperslab.torch import SliceDataset, SliceLoader, k_folds, scaling, split_cases
 from hyperslab.torch import transforms as T
-from hyperslab.torch.files import file_labels
+from hyperslab.torch.cohorts.files import file_labels
 
 SHUFFLES = ["block", "full", False]
 

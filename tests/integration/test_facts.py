@@ -26,9 +26,9 @@ from hyperslab.engine import read as engine_read
 from hyperslab.engine import source
 from hyperslab.engine.stats import ReadStats
 from hyperslab.errors import PerformanceWarning, SampleError, StaleIndexError
-from hyperslab.torch import fact_store, facts, tally
-from hyperslab.torch.fact_store import FactStore
-from hyperslab.torch.facts import DatasetFacts, survey, survey_dataset
+from hyperslab.torch.values import fact_store, facts, tally
+from hyperslab.torch.values.fact_store import FactStore
+from hyperslab.torch.values.facts import DatasetFacts, survey, survey_dataset
 
 CAN_FORK = "fork" in multiprocessing.get_all_start_methods()
 

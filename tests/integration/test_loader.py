@@ -19,7 +19,7 @@ from hyperslab.errors import ChunkDecodeError, SampleError
 from hyperslab.testing import make_cohort
 from hyperslab.torch import BlockShuffle, SliceDataset, SliceLoader
 from hyperslab.torch import transforms as T
-from hyperslab.torch.planes import slice_requests
+from hyperslab.torch.samples.planes import slice_requests
 
 SHUFFLES = ["block", "full", False]
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hyperslab.torch.batches import assign_batches, count_batches
-from hyperslab.torch.order import (
+from hyperslab.torch.order.batches import assign_batches, count_batches
+from hyperslab.torch.order.order import (
     Slabs,
     block_order,
     block_samples,

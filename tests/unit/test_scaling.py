@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hyperslab.errors import SampleError
-from hyperslab.torch.facts import DatasetFacts, nonempty_slices
 from hyperslab.torch.scaling import (
     Constants,
     Percentiles,
@@ -22,6 +21,7 @@ from hyperslab.torch.scaling import (
     apply_scaling,
     invert,
 )
+from hyperslab.torch.values.facts import DatasetFacts, nonempty_slices
 
 NAN, INF = math.nan, math.inf
 

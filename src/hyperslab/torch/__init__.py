@@ -22,10 +22,10 @@ except ModuleNotFoundError as error:
     ) from error
 
 from hyperslab.torch import scaling, transforms
+from hyperslab.torch.cohorts.split import k_folds, split_cases
 from hyperslab.torch.dataset import SliceDataset
 from hyperslab.torch.loader import SliceLoader
 from hyperslab.torch.sampler import BlockShuffle
-from hyperslab.torch.split import k_folds, split_cases
 
 __all__ = [
     "BlockShuffle",

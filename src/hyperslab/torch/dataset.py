@@ -26,24 +26,29 @@ from hyperslab.errors import (
 )
 from hyperslab.file import open_file
 from hyperslab.torch import foreign
-from hyperslab.torch.case_cache import CaseCache
-from hyperslab.torch.cohort import Cohort, Skipped, input_templates
-from hyperslab.torch.dtypes import DTypes, check_dtype, convert, tensor_dtypes
+from hyperslab.torch.cohorts.cohort import Cohort, Skipped, input_templates
+from hyperslab.torch.cohorts.files import Paths, find_files
+from hyperslab.torch.cohorts.kept_index import open_cohort
+from hyperslab.torch.cohorts.split import Cases, choose_cases, listed
+from hyperslab.torch.decoded.case_cache import CaseCache
+from hyperslab.torch.decoded.memory_cache import memory_cache
+from hyperslab.torch.decoded.preload import preload
 from hyperslab.torch.epoch import Epoch
-from hyperslab.torch.files import Paths, find_files
-from hyperslab.torch.fitting import fit_planes
-from hyperslab.torch.kept_index import open_cohort
-from hyperslab.torch.memory_cache import memory_cache
-from hyperslab.torch.options import check_names, check_probabilities, count_by_input, plane_size
-from hyperslab.torch.planes import Part, Parts, TakeMemory, slice_requests
-from hyperslab.torch.preload import preload
-from hyperslab.torch.reader import CaseReader
-from hyperslab.torch.samples import Samples
+from hyperslab.torch.samples.dtypes import DTypes, check_dtype, convert, tensor_dtypes
+from hyperslab.torch.samples.fitting import fit_planes
+from hyperslab.torch.samples.options import (
+    check_names,
+    check_probabilities,
+    count_by_input,
+    plane_size,
+)
+from hyperslab.torch.samples.planes import Part, Parts, TakeMemory, slice_requests
+from hyperslab.torch.samples.reader import CaseReader
+from hyperslab.torch.samples.samples import Samples
 from hyperslab.torch.scaling import Constants, Scaling, apply_scaling
-from hyperslab.torch.split import Cases, choose_cases, listed
 from hyperslab.torch.transforms import Compose
 from hyperslab.torch.transforms.base import Transform
-from hyperslab.torch.values import look_at_values
+from hyperslab.torch.values.look import look_at_values
 
 __all__ = ["SliceDataset"]
 
@@ -74,7 +79,7 @@ class SliceDataset(Dataset[dict[str, Any]]):
         HDF5 file, a pattern such as ``"data/*.h5"``, or a list of either. Files are read in place
         and never locked. In a single file a case is called as its dataset. Of several files that
         hold several cases each, a case is called "file/case", and of files that are one case each,
-        as the file; see `hyperslab.torch.files.file_labels`.
+        as the file; see `hyperslab.torch.cohorts.files.file_labels`.
     inputs
         Input name to where its datasets are, by default A = MR (source), B = CT (target), M = MASK:
 

@@ -12,11 +12,14 @@ import torch
 from numpy.typing import NDArray
 
 from hyperslab.errors import SampleError
-from hyperslab.torch.batches import assign_batches, count_batches
-from hyperslab.torch.buffers import Buffers
 from hyperslab.torch.dataset import SliceDataset
-from hyperslab.torch.fetch import Planned, Windowed, is_flat
-from hyperslab.torch.order import (
+from hyperslab.torch.loading.buffers import Buffers
+from hyperslab.torch.loading.fetch import Planned, Windowed, is_flat
+from hyperslab.torch.loading.producer import Batch, Fetch, Producer
+from hyperslab.torch.loading.report import LoaderReport
+from hyperslab.torch.loading.window import Spare
+from hyperslab.torch.order.batches import assign_batches, count_batches
+from hyperslab.torch.order.order import (
     BlockOrder,
     Mixing,
     Slabs,
@@ -25,13 +28,10 @@ from hyperslab.torch.order import (
     full_order,
     mixing,
 )
-from hyperslab.torch.producer import Batch, Fetch, Producer
-from hyperslab.torch.report import LoaderReport
-from hyperslab.torch.slabs import slabs_of
+from hyperslab.torch.order.slabs import slabs_of
+from hyperslab.torch.order.world import place_in_world
 from hyperslab.torch.transforms import Compose
 from hyperslab.torch.transforms.base import Exact
-from hyperslab.torch.window import Spare
-from hyperslab.torch.world import place_in_world
 
 __all__ = ["SliceLoader"]
 

@@ -9,9 +9,9 @@ import numpy as np
 from torch.utils.data import Sampler
 
 from hyperslab.torch.dataset import SliceDataset
-from hyperslab.torch.order import Mixing, block_order, mixing
-from hyperslab.torch.slabs import slabs_of
-from hyperslab.torch.world import place_in_world
+from hyperslab.torch.order.order import Mixing, block_order, mixing
+from hyperslab.torch.order.slabs import slabs_of
+from hyperslab.torch.order.world import place_in_world
 
 __all__ = ["BlockShuffle"]
 

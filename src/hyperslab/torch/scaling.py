@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from hyperslab.errors import SampleError
-from hyperslab.torch.facts import DatasetFacts
+from hyperslab.torch.values.facts import DatasetFacts
 
 __all__ = ["Constants", "Percentiles", "Scaling", "Window", "ZScore", "apply_scaling", "invert"]
 
@@ -282,7 +282,9 @@ def _constants(
 
 def _sound(scaling: Scaling, facts: DatasetFacts | None) -> DatasetFacts:
     if facts is None:
-        raise ValueError(f"{scaling} needs the facts of each case: hyperslab.torch.facts.survey")
+        raise ValueError(
+            f"{scaling} needs the facts of each case: hyperslab.torch.values.facts.survey"
+        )
     if facts.damage is not None:
         raise SampleError(f"{scaling} needs values, and there are none: {facts.damage}")
     return facts

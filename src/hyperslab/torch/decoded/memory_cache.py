@@ -11,8 +11,8 @@ from typing import Any
 
 from hyperslab.engine.limits import available_nbytes, memory_at_hand, memory_limit
 from hyperslab.errors import CapacityError
-from hyperslab.torch.case_cache import CaseCache
-from hyperslab.torch.case_folder import CaseFolder, human
+from hyperslab.torch.decoded.case_cache import CaseCache
+from hyperslab.torch.decoded.case_folder import CaseFolder, human
 
 try:
     import fcntl

@@ -11,7 +11,7 @@ from typing import Any
 from hyperslab.array import Array
 from hyperslab.errors import CapacityError, PerformanceWarning
 from hyperslab.index.records import DatasetIndex
-from hyperslab.torch.cached_case import (
+from hyperslab.torch.decoded.cached_case import (
     CachedCase,
     CaseKey,
     case_key,
@@ -19,7 +19,7 @@ from hyperslab.torch.cached_case import (
     unchanged,
     write_case,
 )
-from hyperslab.torch.case_folder import CaseFolder, InUseError, human
+from hyperslab.torch.decoded.case_folder import CaseFolder, InUseError, human
 
 __all__ = ["CaseCache"]
 

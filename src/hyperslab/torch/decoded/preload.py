@@ -10,8 +10,8 @@ from contextlib import contextmanager
 
 from hyperslab.array import Array
 from hyperslab.errors import PerformanceWarning
-from hyperslab.torch.case_cache import CaseCache
-from hyperslab.torch.case_folder import InUseError, human
+from hyperslab.torch.decoded.case_cache import CaseCache
+from hyperslab.torch.decoded.case_folder import InUseError, human
 
 __all__ = ["preload"]
 

@@ -24,8 +24,8 @@ from hyperslab.index.container import FileIndex
 from hyperslab.index.folder import cache_folder
 from hyperslab.index.records import Fingerprint
 from hyperslab.index.sidecar import SavedIndex, load_index, save_index
-from hyperslab.torch.cohort import Cohort, build_cohort
-from hyperslab.torch.split import Cases
+from hyperslab.torch.cohorts.cohort import Cohort, build_cohort
+from hyperslab.torch.cohorts.split import Cases
 
 __all__ = ["Keep", "open_cohort", "reopen"]
 

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from hyperslab.array import Array
 from hyperslab.engine.node import Cells
 from hyperslab.errors import MissingObjectError, SampleError, StaleIndexError
-from hyperslab.torch.tally import Tally, add_values, cut_parts, quantiles_of
+from hyperslab.torch.values.tally import Tally, add_values, cut_parts, quantiles_of
 
 if TYPE_CHECKING:
-    from hyperslab.torch.fact_store import FactStore
+    from hyperslab.torch.values.fact_store import FactStore
 
 __all__ = ["DatasetFacts", "nonempty_slices", "survey", "survey_dataset"]
 

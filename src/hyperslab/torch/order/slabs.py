@@ -6,7 +6,7 @@ import numpy as np
 
 from hyperslab.array import Array
 from hyperslab.torch.dataset import SliceDataset
-from hyperslab.torch.order import Slabs, cut_slabs, slab_depth
+from hyperslab.torch.order.order import Slabs, cut_slabs, slab_depth
 
 __all__ = ["slabs_of"]
 

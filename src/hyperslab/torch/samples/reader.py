@@ -12,10 +12,10 @@ from hyperslab.batch import read_many
 from hyperslab.errors import DamagedFileError, MissingFileError, StaleIndexError
 from hyperslab.index.container import FileIndex
 from hyperslab.index.sidecar import SavedIndex, load_index
-from hyperslab.torch.case_cache import CaseCache
-from hyperslab.torch.cohort import Cohort
-from hyperslab.torch.kept_index import reopen
-from hyperslab.torch.planes import Source
+from hyperslab.torch.cohorts.cohort import Cohort
+from hyperslab.torch.cohorts.kept_index import reopen
+from hyperslab.torch.decoded.case_cache import CaseCache
+from hyperslab.torch.samples.planes import Source
 
 __all__ = ["CaseReader", "Plan"]
 

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from hyperslab.torch.dataset import SliceDataset
-from hyperslab.torch.planes import Parts
+from hyperslab.torch.samples.planes import Parts
 
 __all__ = ["Batch", "Fetch", "Producer"]
 

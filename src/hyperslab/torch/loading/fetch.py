@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hyperslab.torch.dataset import SliceDataset
-from hyperslab.torch.order import BlockOrder, Slabs
-from hyperslab.torch.planes import Parts, TakeMemory
-from hyperslab.torch.window import Planes, Spare, Window
+from hyperslab.torch.loading.window import Planes, Spare, Window
+from hyperslab.torch.order.order import BlockOrder, Slabs
+from hyperslab.torch.samples.planes import Parts, TakeMemory
 
 __all__ = ["Planned", "Windowed", "is_flat"]
 

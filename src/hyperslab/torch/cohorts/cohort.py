@@ -15,9 +15,9 @@ from hyperslab.errors import HyperslabError, MissingObjectError, SampleError
 from hyperslab.index.container import FileIndex
 from hyperslab.index.records import Fingerprint
 from hyperslab.index.tree import natural_key
-from hyperslab.torch.discover import FileCases, find_cases
-from hyperslab.torch.files import file_labels
-from hyperslab.torch.split import Cases, choose_cases, listed
+from hyperslab.torch.cohorts.discover import FileCases, find_cases
+from hyperslab.torch.cohorts.files import file_labels
+from hyperslab.torch.cohorts.split import Cases, choose_cases, listed
 
 __all__ = ["Cohort", "Skipped", "build_cohort", "input_templates"]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from hyperslab.errors import MissingObjectError, MissingSourceError, SampleError
 from hyperslab.index.container import FileIndex
-from hyperslab.torch.split import listed
+from hyperslab.torch.cohorts.split import listed
 
 __all__ = ["FileCases", "find_cases"]
 

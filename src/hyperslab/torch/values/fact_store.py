@@ -20,7 +20,7 @@ from hyperslab.errors import MissingObjectError, PerformanceWarning
 from hyperslab.index.container import FileIndex
 from hyperslab.index.folder import cache_folder
 from hyperslab.index.records import Contiguous, DatasetIndex, Fingerprint, Virtual
-from hyperslab.torch.facts import DatasetFacts
+from hyperslab.torch.values.facts import DatasetFacts
 
 __all__ = ["FactStore"]
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hyperslab.torch.cohort import Cohort
+from hyperslab.torch.cohorts.cohort import Cohort
 from hyperslab.torch.draws import stream_number, uniform
 
 __all__ = ["Samples"]

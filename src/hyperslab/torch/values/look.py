@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hyperslab.errors import DamagedFileError, SampleError
-from hyperslab.torch.cohort import Cohort, Skipped
-from hyperslab.torch.fact_store import FactStore
-from hyperslab.torch.facts import DatasetFacts, nonempty_slices, survey
-from hyperslab.torch.reader import CaseReader
+from hyperslab.torch.cohorts.cohort import Cohort, Skipped
+from hyperslab.torch.cohorts.split import listed
+from hyperslab.torch.samples.reader import CaseReader
 from hyperslab.torch.scaling import Constants, Scaling
-from hyperslab.torch.split import listed
+from hyperslab.torch.values.fact_store import FactStore
+from hyperslab.torch.values.facts import DatasetFacts, nonempty_slices, survey
 
 __all__ = ["look_at_values"]
 

@@ -1,0 +1,3 @@
+"""Which files and cases a training set is made of."""
+
+from __future__ import annotations

@@ -1,0 +1,3 @@
+"""How batches are made by threads."""
+
+from __future__ import annotations

@@ -1,0 +1,3 @@
+"""What only reading every value tells, found out once and stored."""
+
+from __future__ import annotations

@@ -6,8 +6,7 @@ import copy
 import operator
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -20,7 +19,6 @@ from hyperslab.array import Array
 from hyperslab.engine.limits import available_cpus, limits
 from hyperslab.errors import (
     DamagedCaseWarning,
-    DamagedFileError,
     SampleError,
     SelectionError,
 )
@@ -34,18 +32,17 @@ from hyperslab.torch.decoded.case_cache import CaseCache
 from hyperslab.torch.decoded.memory_cache import memory_cache
 from hyperslab.torch.decoded.preload import preload
 from hyperslab.torch.epoch import Epoch
-from hyperslab.torch.samples.dtypes import DTypes, check_dtype, convert, tensor_dtypes
-from hyperslab.torch.samples.fitting import fit_planes
+from hyperslab.torch.samples.assemble import Assembler
+from hyperslab.torch.samples.dtypes import DTypes, check_dtype, tensor_dtypes
 from hyperslab.torch.samples.options import (
     check_names,
     check_probabilities,
     count_by_input,
     plane_size,
 )
-from hyperslab.torch.samples.planes import Part, Parts, TakeMemory, slice_requests
 from hyperslab.torch.samples.reader import CaseReader
 from hyperslab.torch.samples.samples import Samples
-from hyperslab.torch.scaling import Constants, Scaling, apply_scaling
+from hyperslab.torch.scaling import Constants, Scaling
 from hyperslab.torch.transforms import Compose
 from hyperslab.torch.transforms.base import Transform
 from hyperslab.torch.values.look import look_at_values
@@ -225,19 +222,17 @@ class SliceDataset(Dataset[dict[str, Any]]):
             raise ValueError(f"policy is 'raise' or 'skip', not {policy!r}")
         templates = input_templates(inputs)
         names = tuple(templates)
-        self._dtypes = tensor_dtypes(names, dtype)
+        dtypes = tensor_dtypes(names, dtype)
         around = count_by_input("context", context, names)
         nexts = check_probabilities("neighbour", neighbour, names, "B")
         if isinstance(nonempty, str):
             nonempty = {nonempty: 0.0}
         thresholds = check_names("nonempty", nonempty or {}, names)
-        self._size = plane_size("crop_or_pad", crop_or_pad)
         self._masks = frozenset((masks,) if isinstance(masks, str) else masks)
         pads = {name: 0.0 if name in self._masks else -1.0 for name in names}
-        self._pads = pads | check_names("pad_value", pad_value or {}, names)
         scales = check_names("scaling", scaling or {}, names)
         for name in scales:
-            _check_scaled(name, self._dtypes[name], self._masks)
+            _check_scaled(name, dtypes[name], self._masks)
         self._transform = transform
         self._seed = seed
         keyed = bool(nexts) or transform is not None
@@ -254,11 +249,11 @@ class SliceDataset(Dataset[dict[str, Any]]):
             skip=policy == "skip",
             keep=keep_index,
         )
-        _check_dtypes(cohort, self._dtypes)
+        _check_dtypes(cohort, dtypes)
         reader = CaseReader(
             cohort, containers, saved_as=saved_as, cache=_open_cache(cache, cache_nbytes)
         )
-        cohort, self._constants, kept = look_at_values(
+        cohort, constants, kept = look_at_values(
             reader,
             scaling=scales,
             thresholds=thresholds,
@@ -266,8 +261,15 @@ class SliceDataset(Dataset[dict[str, Any]]):
             folder=facts,
             progress=progress,
         )
-        self._reader = reader.of(cohort)
-        self._samples = Samples(cohort, kept, context=around, neighbour=nexts, seed=seed)
+        self._assembler = Assembler(
+            reader.of(cohort),
+            Samples(cohort, kept, context=around, neighbour=nexts, seed=seed),
+            dtypes=dtypes,
+            constants=constants,
+            size=plane_size("crop_or_pad", crop_or_pad),
+            pads=pads | check_names("pad_value", pad_value or {}, names),
+            epoch=self._epoch,
+        )
         if cohort.skipped:
             told = listed(f"{one.case} ({one.reason})" for one in cohort.skipped)
             warnings.warn(
@@ -278,7 +280,7 @@ class SliceDataset(Dataset[dict[str, Any]]):
 
     @property
     def _cohort(self) -> Cohort:
-        return self._reader.cohort
+        return self._assembler.reader.cohort
 
     @property
     def path(self) -> str:
@@ -323,17 +325,19 @@ class SliceDataset(Dataset[dict[str, Any]]):
     def sample(self, index: int) -> tuple[str, int]:
         """Return case and slice of sample `index`, without reading it."""
         i = self._position(index)
-        return self._cohort.cases[self._samples.case[i]], int(self._samples.number[i])
+        return self._cohort.cases[self._assembler.samples.case[i]], int(
+            self._assembler.samples.number[i]
+        )
 
     @property
     def case_numbers(self) -> NDArray[np.int32]:
         """Per sample: the number of its case in `cases`. Not to be written to."""
-        return self._samples.case
+        return self._assembler.samples.case
 
     @property
     def slice_numbers(self) -> NDArray[np.int32]:
         """Per sample: its slice, along `axis`. Not to be written to."""
-        return self._samples.number
+        return self._assembler.samples.number
 
     @property
     def case_shapes(self) -> NDArray[np.int64]:
@@ -343,19 +347,15 @@ class SliceDataset(Dataset[dict[str, Any]]):
     @property
     def plane_shapes(self) -> NDArray[np.int64]:
         """Per case: (H, W) of its samples, (cases, 2)."""
-        if self._size is not None:
-            return np.tile(np.array(self._size, np.int64), (len(self.cases), 1))
+        if self._assembler.size is not None:
+            return np.tile(np.array(self._assembler.size, np.int64), (len(self.cases), 1))
         return np.delete(self._cohort.shapes, self._cohort.axis, axis=1)
 
     def constants(self, name: str) -> dict[str, Constants]:
         """Return by case how input `name` is scaled; see `hyperslab.torch.scaling.invert`."""
-        if name not in self._constants:
+        if name not in self._assembler.constants:
             raise ValueError(f"input {name!r} is not scaled")
-        return dict(zip(self.cases, self._constants[name], strict=True))
-
-    def halo(self, name: str) -> tuple[int, int]:
-        """Return how many slices before and after its own a sample may need of input `name`."""
-        return self._samples.halo(name)
+        return dict(zip(self.cases, self._assembler.constants[name], strict=True))
 
     @property
     def epoch(self) -> int:
@@ -382,10 +382,13 @@ class SliceDataset(Dataset[dict[str, Any]]):
             raise SampleError(f"{self.path}: there are no cases: `cases` is empty", cases=())
         numbers = [i for i, case in enumerate(self.cases) if case in chosen]
         part = copy.copy(self)
-        part._reader = self._reader.of(self._cohort.take(numbers))
-        part._samples = self._samples.of(part._cohort, np.array(numbers))
-        part._constants = {k: [v[i] for i in numbers] for k, v in self._constants.items()}
+        part._assembler = self._assembler.of(np.array(numbers, np.int64))
         return part
+
+    @property
+    def cache(self) -> CaseCache | None:
+        """The cache of decoded cases, if there is one."""
+        return self._assembler.reader.cache
 
     def preload(self, *, progress: bool = True) -> None:
         """Decode every case into the cache, so that no epoch has to.
@@ -399,136 +402,20 @@ class SliceDataset(Dataset[dict[str, Any]]):
         ValueError
             The dataset has no `cache`.
         """
-        if self._reader.cache is None:
+        if self.cache is None:
             raise ValueError("there is no cache to preload: SliceDataset(..., cache=FOLDER)")
         cases = range(len(self.cases))
         wanted = [(self.array(name, case), self.axis) for case in cases for name in self.inputs]
-        preload(self._reader.cache, wanted, progress=progress)
+        preload(self.cache, wanted, progress=progress)
 
     def array(self, name: str, case: int) -> Array:
         """Return the dataset of case number `case` in input `name`."""
-        return self._reader.array(name, case)
+        return self._assembler.reader.array(name, case)
 
     @property
-    def reader(self) -> CaseReader:
-        """What reads the cases; see `CaseReader`."""
-        return self._reader
-
-    def channels(self, name: str, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return which slices samples take of input `name`: int64, (samples, C)."""
-        return self._samples.channels(name, positions, self.epoch)
-
-    def empty_parts(self, positions: NDArray[np.int64], take_memory: TakeMemory) -> Parts:
-        """Return memory for the stored planes of samples, in parts of one shape and dtype."""
-        cohort = self._cohort
-        cases = self._samples.case[positions]
-        shapes = np.delete(cohort.shapes, cohort.axis, axis=1)
-        parts: Parts = {}
-        for name, codes in zip(cohort.inputs, cohort.dtype_of, strict=True):
-            n_channels = self._samples.n_channels(name)
-            alike: dict[tuple[int, int, int], list[int]] = {}
-            kinds = zip(*shapes[cases].T.tolist(), codes[cases].tolist(), strict=True)
-            for row, kind in enumerate(kinds):
-                alike.setdefault(kind, []).append(row)
-            parts[name] = [
-                Part(rows, take_memory((len(rows), n_channels, h, w), cohort.dtypes[code]))
-                for (h, w, code), rows in alike.items()
-            ]
-        return parts
-
-    def fetch(
-        self,
-        positions: NDArray[np.int64],
-        *,
-        threads: int | None = None,
-        take_memory: TakeMemory = np.empty,
-    ) -> Parts:
-        """Read the stored planes of samples by one plan.
-
-        Returns
-        -------
-        dict
-            Per input, its planes in parts of one shape and dtype; the memory is the caller's.
-        """
-        reader = self._reader
-        cases: list[int] = self._samples.case[positions].tolist()
-        reader.touch((name, case) for name in self._cohort.inputs for case in cases)
-        parts = self.empty_parts(positions, take_memory)
-        slices = {name: self.channels(name, positions) for name in parts}
-
-        def plan() -> tuple[list[tuple[Any, Any]], list[NDArray[Any]]]:
-            requests: list[tuple[Any, Any]] = []
-            places: list[NDArray[Any]] = []
-            for name, some in parts.items():
-                sources = {
-                    case: reader.source(name, case, threads=threads)
-                    for case in dict.fromkeys(cases)
-                }
-                for part in some:
-                    n_channels = part.planes.shape[1]
-                    wanted, into = slice_requests(
-                        [sources[cases[row]] for row in part.rows for _ in range(n_channels)],
-                        slices[name][part.rows].ravel().tolist(),
-                        part.planes.reshape(-1, *part.planes.shape[2:]),
-                    )
-                    requests += wanted
-                    places += into
-            return requests, places
-
-        with self.naming_samples(positions.tolist()):
-            reader.read(plan, threads=threads)
-        return parts
-
-    def finish(
-        self, name: str, parts: Sequence[Part], positions: NDArray[np.int64]
-    ) -> torch.Tensor | list[torch.Tensor]:
-        """Make tensors of the stored planes of input `name`: convert, scale, crop or pad.
-
-        Parameters
-        ----------
-        name
-            The input.
-        parts
-            Its planes. Where nothing is to be done to them, the result shares their memory; where
-            they are scaled, their content may be overwritten.
-        positions
-            The samples that they belong to.
-
-        Returns
-        -------
-        torch.Tensor
-            (N, C, H, W); a list of (C, H, W) where samples differ in H or W.
-
-        Raises
-        ------
-        SampleError
-            A value does not fit an integer dtype.
-        """
-        tensors: list[torch.Tensor] = []
-        for part in parts:
-            converted, bad = convert(part.planes, self._dtypes[name])
-            if bad is not None:
-                raise self._inexact(name, int(positions[part.rows[bad[0]]]), part.planes[bad])
-            planes = torch.from_numpy(converted)
-            if name in self._constants:
-                constants = self._constants[name]
-                cases = self._samples.case[positions[part.rows]].tolist()
-                apply_scaling(planes, [constants[case] for case in cases])
-            if self._size is not None:
-                planes = fit_planes(planes, self._size, self._pads[name])
-            tensors.append(planes)
-        if len(tensors) == 1:
-            return tensors[0]
-        rows: list[torch.Tensor] = [torch.empty(0)] * positions.size
-        for part, planes in zip(parts, tensors, strict=True):
-            for row, plane in zip(part.rows, planes.unbind(0), strict=True):
-                rows[row] = plane
-        alike = {(tuple(row.shape), row.dtype) for row in rows}
-        return torch.stack(rows) if len(alike) == 1 else rows
-
-    def describe(self, positions: NDArray[np.int64]) -> dict[str, list[Any]]:
-        """Return what else samples hold: a list for each key ("case", "slice", "sample", ...)."""
-        return self._samples.describe(positions)
+    def assembler(self) -> Assembler:
+        """What makes samples of the stored planes; see `Assembler`."""
+        return self._assembler
 
     def transform_sample(self, sample: dict[str, Any]) -> dict[str, Any]:
         """Return the sample as `transform` makes it."""
@@ -573,7 +460,7 @@ class SliceDataset(Dataset[dict[str, Any]]):
             )
 
     def __len__(self) -> int:
-        return len(self._samples)
+        return len(self._assembler.samples)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         """Read one sample.
@@ -648,56 +535,15 @@ class SliceDataset(Dataset[dict[str, Any]]):
     def _read(self, indices: list[int]) -> list[dict[str, Any]]:
         positions = np.array(indices, np.int64)
         columns: dict[str, Sequence[Any]] = {}
-        for name, parts in self.fetch(positions, threads=_threads()).items():
-            tensors = self.finish(name, parts, positions)
+        assembler = self._assembler
+        for name, parts in assembler.fetch(positions, threads=_threads()).items():
+            tensors = assembler.finish(name, parts, positions)
             columns[name] = tensors if isinstance(tensors, list) else tensors.unbind(0)
-        columns |= self.describe(positions)
+        columns |= assembler.samples.describe(positions)
         return [
             self.transform_sample(dict(zip(columns, values, strict=True)))
             for values in zip(*columns.values(), strict=True)
         ]
-
-    @contextmanager
-    def naming_samples(self, positions: Sequence[int]) -> Iterator[None]:
-        """Let damage that is met say which samples it concerns; `positions` are those read."""
-        try:
-            yield
-        except DamagedFileError as error:
-            at = list(positions)
-            cases, slices = self._samples.case[at].tolist(), self._samples.number[at].tolist()
-            raise self._with_samples(error, cases, slices) from error
-
-    def _with_samples(
-        self, error: DamagedFileError, cases: list[int], slices: list[int]
-    ) -> DamagedFileError:
-        """Return `error` with what it means for training: the samples that cannot be read."""
-        names = self._cohort.cases
-        spans = self._reader.spoilt(error)
-        if spans:
-            samples = [(names[case], k) for case, span in spans.items() for k in span]
-            told = "; ".join(
-                f"slices {span.start} to {span.stop - 1} of case {names[case]!r}"
-                for case, span in spans.items()
-            )
-        else:  # the damage is in a file that this one refers to
-            samples = [(names[case], k) for case, k in zip(cases, slices, strict=True)]
-            told = "one or more of " + ", ".join(f"slice {k} of case {c!r}" for c, k in samples)
-        return type(error)(
-            f"{error.message} Samples concerned: {told}. policy='skip' leaves out cases that are "
-            "damaged.",
-            **{**error.facts, "samples": tuple(samples)},
-        )
-
-    def _inexact(self, name: str, position: int, value: Any) -> SampleError:
-        case, number = self.sample(position)
-        return SampleError(
-            f"{self.path}: input {name!r}, case {case!r}, slice {number} holds the value {value}, "
-            f"which {self._dtypes[name]} does not. Choose another dtype for {name!r}; None keeps "
-            "the stored one.",
-            file=self._cohort.files[self._cohort.file_of[self._samples.case[position]]],
-            cases=(case,),
-            inputs=(name,),
-        )
 
 
 def _check_scaled(name: str, dtype: np.dtype | None, masks: frozenset[str]) -> None:

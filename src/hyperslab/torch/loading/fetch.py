@@ -54,7 +54,7 @@ class Planned:
 
     def __call__(self, a: int, b: int) -> Parts:
         """Return the stored planes of visits `a` to `b`."""
-        return self._dataset.fetch(
+        return self._dataset.assembler.fetch(
             self._samples[a:b], threads=self._threads, take_memory=self._take_memory
         )
 
@@ -111,13 +111,14 @@ class Windowed:
     def _load(self, i: int) -> Planes:
         """Read one slab of every input, each slice contiguous, by one plan."""
         dataset = self._dataset
+        assembler = dataset.assembler
         slab = int(self._slab[self._parts[i]])
         case = int(self._slabs.case[slab])
         shape = dataset.case_shapes[case].tolist()
         n = shape.pop(dataset.axis)
         planes: Planes = {}
         for name in dataset.inputs:
-            before, after = dataset.halo(name)
+            before, after = assembler.samples.halo(name)
             a = max(0, int(self._slabs.begin[slab]) - before)
             b = min(n, int(self._slabs.end[slab]) + after)
             dtype = dataset.array(name, case).dtype
@@ -126,25 +127,25 @@ class Windowed:
         def plan() -> tuple[list[tuple[Any, Any]], list[NDArray[Any]]]:
             requests, places = [], []
             for name, (memory, a) in planes.items():
-                source, axis = dataset.reader.source(name, case, threads=self._threads)
+                source, axis = assembler.reader.source(name, case, threads=self._threads)
                 requests.append((source, (*(slice(None),) * axis, slice(a, a + len(memory)))))
                 places.append(np.moveaxis(memory, 0, axis))
             return requests, places
 
         first, last = int(self._slabs.first[slab]), int(self._slabs.first[slab + 1])
-        with dataset.naming_samples(range(first, last)):
-            dataset.reader.read(plan, threads=self._threads)
+        with assembler.naming_samples(range(first, last)):
+            assembler.reader.read(plan, threads=self._threads)
         return planes
 
     def __call__(self, a: int, b: int) -> Parts:
         """Return the stored planes of visits `a` to `b`."""
-        dataset = self._dataset
+        assembler = self._dataset.assembler
         positions = self._samples[a:b]
-        parts = dataset.empty_parts(positions, self._take_memory)
+        parts = assembler.empty_parts(positions, self._take_memory)
         # Per sample: where its planes go, and which slices they are, input by input.
         places: list[list[tuple[str, NDArray[Any], list[int]]]] = [[] for _ in range(b - a)]
         for name, some in parts.items():
-            slices = dataset.channels(name, positions).tolist()
+            slices = assembler.channels(name, positions).tolist()
             for part in some:
                 for row, place in zip(part.rows, part.planes, strict=True):
                     places[row].append((name, place, slices[row]))

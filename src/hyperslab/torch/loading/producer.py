@@ -93,7 +93,7 @@ class Producer:
                 owners = self._batch[a:done]
                 positions = self._samples[a:done]
                 columns = {
-                    name: self._dataset.finish(name, parts, positions)
+                    name: self._dataset.assembler.finish(name, parts, positions)
                     for name, parts in self._fetch(a, done).items()
                 }
                 if number not in waiting and (owners == number).all():
@@ -113,7 +113,7 @@ class Producer:
             name: tensors if isinstance(tensors, torch.Tensor) else torch.stack(list(tensors))
             for name, tensors in columns.items()
         }
-        for name, values in self._dataset.describe(members).items():
+        for name, values in self._dataset.assembler.samples.describe(members).items():
             if isinstance(values[0], torch.Tensor):
                 batch[name] = torch.stack(values)
             else:

@@ -25,7 +25,7 @@ def slabs_of(dataset: SliceDataset, memory_nbytes: int) -> Slabs:
     is decoded once all the same.
     """
     axis = dataset.axis
-    beyond = max(sum(dataset.halo(name)) for name in dataset.inputs)
+    beyond = max(sum(dataset.assembler.samples.halo(name)) for name in dataset.inputs)
     depths: list[int] = []
     nbytes: list[int] = []
     for case, shape in enumerate(dataset.case_shapes.tolist()):

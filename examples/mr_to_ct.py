@@ -115,6 +115,7 @@ def main(
     say(f"{time.monotonic() - began:.0f} s; see {picture}")
     if dist.is_initialized():
         dist.destroy_process_group()
+        time.sleep(0.1)  # gloo's threads end a little later; the interpreter must not end before
 
 
 def join_ranks() -> tuple[int, int, torch.device]:

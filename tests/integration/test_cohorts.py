@@ -771,6 +771,51 @@ def test_a_changed_file_is_indexed_anew(tmp_path: Path, monkeypatch: pytest.Monk
     assert seen == []
 
 
+def test_an_index_of_sound_and_damaged_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patients(tmp_path, 4)
+    good = (tmp_path / "p10.h5").read_bytes()
+    (tmp_path / "p10.h5").write_bytes(b"not any more")
+    options: dict[str, Any] = {"inputs": AB, "keep_index": "beside", "policy": "skip"}
+    with pytest.warns(DamagedCaseWarning, match="p10"):
+        first = SliceDataset(tmp_path / "*.h5", **options)
+    seen = visits(monkeypatch)
+    with pytest.warns(DamagedCaseWarning, match="p10"):
+        second = SliceDataset(tmp_path / "*.h5", **options)
+    assert seen == []
+    assert second.cases == first.cases == ("p8", "p9", "p11")
+    assert second.skipped == first.skipped
+    assert torch.equal(second[4]["B"], first[4]["B"])
+    (tmp_path / "p10.h5").write_bytes(good)
+    assert SliceDataset(tmp_path / "*.h5", **options).cases == ("p8", "p9", "p10", "p11")
+
+
+def test_parts_have_epochs_of_their_own(tmp_path: Path) -> None:
+    path = str(tmp_path / "c.h5")
+    make_cohort(path, n_cases=2, shape=(8, 8, 20))
+    ds = SliceDataset(path, neighbour=0.5, transform=T.Compose([T.RandomFlip()]))
+    train, val = ds.with_cases(ds.cases[0]), ds.with_cases(ds.cases[1])
+    train.set_epoch(3)
+    expected = [train[i]["B"] for i in range(20)]
+    val.set_epoch(0)
+    list(SliceLoader(val, batch_size=4))
+    assert (train.epoch, val.epoch, ds.epoch) == (3, 0, 0)
+    assert all(torch.equal(train[i]["B"], expected[i]) for i in range(20))
+
+
+class Doubled(SliceDataset):
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return double(super().__getitem__(index))
+
+
+def test_the_loader_refuses_an_overridden_getitem(tmp_path: Path) -> None:
+    path = str(tmp_path / "c.h5")
+    make_cohort(path, n_cases=1, shape=(8, 8, 3))
+    with pytest.raises(ValueError, match="overrides __getitem__"):
+        SliceLoader(Doubled(path))
+
+
 def test_an_index_that_cannot_be_kept(tmp_path: Path) -> None:
     path = str(tmp_path / "c.h5")
     make_cohort(path, n_cases=1, shape=(8, 8, 3))

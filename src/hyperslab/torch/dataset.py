@@ -130,7 +130,7 @@ class SliceDataset(Dataset[dict[str, Any]]):
         Keep decoded cases: a folder on a fast local disk, or "memory" for shared memory. Filled
         while training, or by `preload`; shared by all processes of the machine.
     cache_nbytes
-        Most bytes that it may take, all processes together.
+        Most bytes that it may take, all processes together; 32 GiB by default.
     keep_index
         Keep the file's index (where the chunks lie), so that the next time nothing has to be looked
         up: "auto" does that in the user's cache folder for 500 datasets or more, "beside" next to
@@ -382,7 +382,11 @@ class SliceDataset(Dataset[dict[str, Any]]):
             raise SampleError(f"{self.path}: there are no cases: `cases` is empty", cases=())
         numbers = [i for i, case in enumerate(self.cases) if case in chosen]
         part = copy.copy(self)
-        part._assembler = self._assembler.of(np.array(numbers, np.int64))
+        # An epoch of its own: validating in the middle of an epoch leaves the training set's alone.
+        part._epoch = copy.deepcopy(self._epoch)
+        if isinstance(self._transform, Compose):
+            part._transform = copy.deepcopy(self._transform)
+        part._assembler = self._assembler.of(np.array(numbers, np.int64), part._epoch)
         return part
 
     @property
@@ -445,13 +449,20 @@ class SliceDataset(Dataset[dict[str, Any]]):
         return collated
 
     def check_loadable(self) -> None:
-        """Raise if `transform` may not run in a thread beside the model.
+        """Raise if a loader's threads cannot make this dataset's samples.
 
         Raises
         ------
         ValueError
-            It draws from generators that the whole process shares.
+            `transform` draws from generators that the whole process shares; or a subclass overrides
+            `__getitem__`, which batches are not made by.
         """
+        if type(self).__getitem__ is not SliceDataset.__getitem__:
+            raise ValueError(
+                f"{type(self).__name__} overrides __getitem__, which SliceLoader does not call. "
+                "Use torch.utils.data.DataLoader, or do it in SliceDataset(transform=...) or "
+                "SliceLoader(transforms=...)."
+            )
         if self._transform is not None and not foreign.is_self_contained(self._transform):
             raise ValueError(
                 f"{self._transform!r} may draw from random generators that the model's thread uses "

@@ -243,7 +243,8 @@ def build_cohort(
         reasons = "; ".join(f"{s.case}: {s.reason}" for s in skipped[:3])
         _raise_no_cases(files, templates, f"all were left out ({reasons})")
     cohort = _cohort(files, containers, templates, axis % 3, loaded, skipped)
-    return replace(cohort, tolerant=skip), containers
+    skipped.sort(key=lambda one: natural_key(one.case))
+    return replace(cohort, tolerant=skip, skipped=tuple(skipped)), containers
 
 
 def _one_kind(files: Sequence[str], found: Sequence[FileCases | None]) -> dict[str, str]:

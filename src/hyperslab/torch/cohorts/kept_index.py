@@ -24,7 +24,7 @@ from hyperslab.index.container import FileIndex
 from hyperslab.index.folder import cache_folder
 from hyperslab.index.records import Fingerprint
 from hyperslab.index.sidecar import SavedIndex, load_index, save_index
-from hyperslab.torch.cohorts.cohort import Cohort, build_cohort
+from hyperslab.torch.cohorts.cohort import Cohort, Skipped, build_cohort
 from hyperslab.torch.cohorts.split import Cases
 
 __all__ = ["Keep", "open_cohort", "reopen"]
@@ -75,7 +75,7 @@ def open_cohort(
             return cohort, containers, path
     cohort, containers = build_cohort(files, inputs=inputs, axis=axis, cases=cases, skip=skip)
     n_datasets = len(cohort.cases) * len(cohort.inputs)
-    if path is None or cohort.skipped or (keep == "auto" and n_datasets < _WORTH_KEEPING):
+    if path is None or (keep == "auto" and n_datasets < _WORTH_KEEPING):
         return cohort, containers, None
     return cohort, containers, _keep(path, cohort, containers, request, asked=keep != "auto")
 
@@ -157,6 +157,13 @@ def _keep(
         "files": list(cohort.files),
         "dtypes": [dtype.str for dtype in cohort.dtypes],
         "tolerant": cohort.tolerant,
+        "skipped": [[one.case, one.file, one.reason] for one in cohort.skipped],
+        # Files that nothing is known of, since they were left out: looked at again if they change.
+        "unknown": {
+            path: _state(path)
+            for path, container in zip(cohort.files, containers, strict=True)
+            if container is None
+        },
     }
     arrays: dict[str, NDArray[Any]] = {
         "file_of": cohort.file_of,
@@ -171,6 +178,15 @@ def _keep(
         _warn(path, error, asked=asked)
         return None
     return path
+
+
+def _state(path: str) -> tuple[int, int]:
+    """Return size and time of the last write of a file; -1 where it is not there."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return -1, -1
+    return status.st_size, status.st_mtime_ns
 
 
 def _warn(path: str, error: OSError, *, asked: bool) -> None:
@@ -191,11 +207,13 @@ def _cohort_of(saved: SavedIndex, request: str) -> Cohort | None:
         return None
     known = dict(zip(saved.files, saved.fingerprints, strict=True))
     files = tuple(facts["files"])
-    if any(file not in known for file in files):
-        return None  # a file that no case is taken from is not guarded
+    unknown = {file: tuple(state) for file, state in facts["unknown"].items()}
+    for file in files:
+        if file not in known and unknown.get(file) != _state(file):
+            return None
     return Cohort(
         files=files,
-        fingerprints=tuple(Fingerprint(0, 0, *known[file]) for file in files),
+        fingerprints=tuple(Fingerprint(0, 0, *known.get(file, (-1, -1))) for file in files),
         inputs=facts["inputs"],
         axis=facts["axis"],
         cases=tuple(facts["cases"].split("\0")),
@@ -206,4 +224,5 @@ def _cohort_of(saved: SavedIndex, request: str) -> Cohort | None:
         dtype_of=np.array(arrays["dtype_of"]),
         spacing=np.array(arrays["spacing"]) if "spacing" in arrays else None,
         tolerant=facts["tolerant"],
+        skipped=tuple(Skipped(case=c, file=f, reason=r) for c, f, r in facts["skipped"]),
     )

@@ -83,8 +83,8 @@ class Producer:
 
     def _columns(self) -> Any:
         """Yield for each batch its samples and, by input, their tensors, stacked or one by one."""
-        numbers = np.unique(self._batch)
-        last = {n: int(np.flatnonzero(self._batch == n)[-1]) for n in numbers.tolist()}
+        numbers, from_end = np.unique(self._batch[::-1], return_index=True)
+        last = dict(zip(numbers.tolist(), (self._batch.size - 1 - from_end).tolist(), strict=True))
         waiting: dict[int, list[tuple[int, dict[str, torch.Tensor]]]] = {}
         done = 0
         for number, end in last.items():

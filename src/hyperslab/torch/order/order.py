@@ -265,6 +265,12 @@ class Mixing:
     slabs_per_batch: float
     distance: float
 
+    def __str__(self) -> str:
+        return (
+            f"{self.cases_per_batch:.1f} cases and {self.slabs_per_batch:.1f} slabs in a batch, "
+            f"distance {self.distance:.2f} of a fully random order's"
+        )
+
 
 def mixing(samples: Ints, slabs: Slabs, batch_size: int) -> Mixing:
     """Measure how well `samples`, an epoch's order, mixes in batches of `batch_size`."""

@@ -62,8 +62,8 @@ class Assembler:
         self._pads = pads
         self._epoch = epoch
 
-    def of(self, cases: NDArray[np.int64]) -> Assembler:
-        """Return what makes the samples of these cases alone."""
+    def of(self, cases: NDArray[np.int64], epoch: Epoch | None) -> Assembler:
+        """Return what makes the samples of these cases alone, with an epoch of their own."""
         cohort = self.reader.cohort.take(cases.tolist())
         return Assembler(
             self.reader.of(cohort),
@@ -72,7 +72,7 @@ class Assembler:
             constants={k: [v[i] for i in cases.tolist()] for k, v in self.constants.items()},
             size=self.size,
             pads=self._pads,
-            epoch=self._epoch,
+            epoch=epoch,
         )
 
     def channels(self, name: str, positions: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hyperslab.array import Readable, View, check_out
-from hyperslab.engine.node import Cells, Grid, Node, node_of
+from hyperslab.engine.node import Cells, Flat, Grid, Node, node_of
 from hyperslab.errors import LayoutError
+from hyperslab.exports.capacity import Guarded, new_array
+from hyperslab.exports.methods import Exports
+from hyperslab.exports.progress import fill_with_progress
+from hyperslab.exports.text import image_text
 from hyperslab.file import open_file
 from hyperslab.index.container import FileIndex
 from hyperslab.index.session import session
 from hyperslab.layouts import ChannelSpec, ImageSpec, LevelSpec, describe, image_names
+from hyperslab.layouts.bdv_xml import file_of_xml
+from hyperslab.layouts.spec import BESIDE
+
+if TYPE_CHECKING:
+    import dask.array as da
 
 __all__ = ["Image", "Level", "list_images", "open_image"]
 
-_PROGRESS_PARTS = 20  # steps of the progress bar, at least, where the shape has them
 
-
-class Level(Readable):
+class Level(Guarded):
     """One resolution level of an image: an array along the image's axes.
 
     Attributes
@@ -58,22 +63,43 @@ class Level(Readable):
             name = self._spec.datasets[position]
             if name is None:
                 return None
-            found = node_of(self._image.container, name)
-            inner = self._spec.shape[self._image.spec.n_outer :]
-            if len(found.shape) != len(inner) or any(
-                found.shape[axis] < want for axis, want in zip(self._order, inner, strict=True)
-            ):
-                raise LayoutError(
-                    f"{self._image.file}: {name} has shape {found.shape}, but level {self.number} "
-                    f"of the image needs {inner}.",
-                    file=self._image.file,
-                    dataset=name,
-                )
+            beside, separator, inside = name.partition(BESIDE)
+            if separator and not name.startswith("/"):
+                folder = os.path.dirname(self._image.file)
+                found = node_of(FileIndex(os.path.join(folder, beside)), inside)
+                padded = False
+            else:
+                found, padded = node_of(self._image.container, name), True
+            self._check(name, found, padded=padded)
+            found = _seen_as(found, self.dtype)
             self._children[position] = found
         return found
 
+    def _check(self, name: str, found: Node, *, padded: bool) -> None:
+        """Raise unless a dataset holds what the layout said of the first of its kind."""
+        shape = self._spec.shape[self._image.spec.n_outer :]
+        stored = tuple(found.shape[axis] for axis in self._order if axis < len(found.shape))
+        fits = len(found.shape) == len(shape) == len(stored) and (
+            all(n >= want for n, want in zip(stored, shape, strict=True))
+            if padded
+            else stored == shape
+        )
+        alike = np.can_cast(found.dtype, self.dtype) or _differ_in_sign(found.dtype, self.dtype)
+        if not (fits and alike):
+            raise LayoutError(
+                f"{self._image.file}: {name} has shape {found.shape} and type {found.dtype}, but "
+                f"level {self.number} of the image needs {shape} and {self.dtype}.",
+                file=self._image.file,
+                dataset=name,
+            )
+
     def _facts(self) -> dict[str, Any]:
         return {"file": self._image.file, "dataset": f"level {self.number}"}
+
+    @property
+    def image(self) -> Image:
+        """The image that this is a level of."""
+        return self._image
 
     @property
     def node(self) -> Grid:
@@ -131,16 +157,63 @@ class Level(Readable):
             )
         )
 
+    def to_dask(self) -> da.Array:
+        """Return this level as a dask array; nothing is read.
+
+        Returns
+        -------
+        dask.array.Array
+            Its blocks are whole multiples of chunks, 32 to 64 MiB where the datasets are that
+            large, and 1 along axes over datasets. It takes no lock, and computes under threads,
+            processes and dask.distributed alike: each process opens the file by its path, once.
+
+        Raises
+        ------
+        MissingExtraError
+            dask is not installed; it comes with the extra `dask`.
+
+        Notes
+        -----
+        The graph holds the level once, a few hundred bytes, whatever the number of blocks. Where
+        the array is indexed first of all, ``a[0, 1, 5, :512, :512]``, only that is read of a block.
+        If the file changes before the array is computed, that raises `StaleIndexError`.
+        """
+        from hyperslab.exports.blocks import to_dask
+
+        return to_dask(self)
+
     def __repr__(self) -> str:
         sizes = ", ".join(f"{a}={n}" for a, n in zip(self.axes, self.shape, strict=True))
         return f"<hyperslab.Level {self.number}, {sizes}, {self.dtype}>"
+
+
+def _differ_in_sign(one: np.dtype, other: np.dtype) -> bool:
+    return {one.kind, other.kind} == {"i", "u"} and one.itemsize == other.itemsize
+
+
+def _seen_as(node: Node, dtype: np.dtype) -> Node:
+    """Return `node` with integers of the other sign, where `dtype` differs in that alone.
+
+    A file may store unsigned numbers as signed ones of the same size: the bytes are the same.
+    """
+    if not _differ_in_sign(node.dtype, dtype):
+        return node
+    if not isinstance(node, Cells | Flat):
+        return node  # its elements are converted as they are put into place, which wraps them
+    index = replace(
+        node.index,
+        dtype=dtype,
+        file_dtype=dtype.newbyteorder(node.index.file_dtype.byteorder),
+        fill=node.index.fill.view(dtype),
+    )
+    return replace(node, index=index)
 
 
 def _level(image: Image, number: int) -> Level:
     return image.levels[number]
 
 
-class Image(Readable):
+class Image(Exports):
     """An image: axes, levels, physical scale, channels; indexing reads from the finest level.
 
     Made by `open_image`. Thread-safe, holds no handle, pickles as its path and layout.
@@ -153,6 +226,7 @@ class Image(Readable):
         self._request = (layout, axes, image)
         self._spec = _describe(container, layout, axes, image)
         self._levels = tuple(Level(self, i) for i in range(len(self._spec.levels)))
+        self._measured = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Image, (self._container, *self._request)
@@ -164,11 +238,6 @@ class Image(Readable):
     def container(self) -> FileIndex:
         """The index of the file."""
         return self._container
-
-    @property
-    def spec(self) -> ImageSpec:
-        """Everything that the layout says."""
-        return self._spec
 
     @property
     def node(self) -> Grid:
@@ -204,11 +273,6 @@ class Image(Readable):
     def dtype(self) -> np.dtype:
         """Element type, in native byte order."""
         return np.dtype(self._spec.dtype)
-
-    @property
-    def levels(self) -> Sequence[Level]:
-        """Resolution levels, finest first."""
-        return self._levels
 
     @property
     def chunks(self) -> tuple[int, ...]:
@@ -253,6 +317,7 @@ class Image(Readable):
         self._container.refresh()
         self._spec = _describe(self._container, *self._request)
         self._levels = tuple(Level(self, i) for i in range(len(self._spec.levels)))
+        self._measured = {}
 
     def read(
         self,
@@ -287,6 +352,8 @@ class Image(Readable):
         ------
         IndexError
             No such level.
+        CapacityError
+            The result does not fit into the memory that is free; nothing has been read.
         OutputError, SelectionError, StaleIndexError, DamagedFileError, ChunkDecodeError
             As `Readable.read`.
         """
@@ -294,45 +361,11 @@ class Image(Readable):
             return self._levels[level].read(selection, out=out, threads=threads)
         view = self._levels[level].lazy[selection]
         if out is None:
-            out = np.empty(view.shape, view.dtype)
-        return _fill_with_progress(view, out, threads=threads, title=self.name or "reading")
+            out = new_array(view.shape, view.dtype, **self._levels[level]._facts())
+        return fill_with_progress(view, out, threads=threads, title=self.name or "reading")
 
     def __repr__(self) -> str:
-        sizes = ", ".join(f"{a}={n}" for a, n in zip(self.axes, self.shape, strict=True))
-        lines = [f"<hyperslab.Image {self.name or os.path.basename(self.file)!r} ({self.layout})"]
-        levels = f"{len(self.levels)} level" + ("s" if len(self.levels) != 1 else "")
-        lines.append(f"  {sizes}, {self.dtype}, {_human(self.nbytes)}, {levels}")
-        pixel = " x ".join(
-            f"{s:g} {u}".strip()
-            for a, s, u in zip(self.axes, self.scale, self.units, strict=True)
-            if a in "ZYX"
-        )
-        if pixel:
-            lines.append(f"  pixel {pixel}")
-        if "C" in self.axes:
-            lines.append("  channels " + ", ".join(channel.name for channel in self.channels))
-        return "\n".join(lines) + ">"
-
-
-def _fill_with_progress(
-    view: View, out: NDArray[Any], *, threads: int | None, title: str
-) -> NDArray[Any]:
-    """Read `view` into `out` part by part along its first long axes, under a progress bar."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    check_out(out, view.shape, view.dtype)
-    # Parts of a time point, a channel ...: large enough to keep all threads busy.
-    depth = 0
-    while depth < view.ndim - 2 and math.prod(view.shape[:depth]) < _PROGRESS_PARTS:
-        depth += 1
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(title, total=view.nbytes)
-        for position in np.ndindex(*view.shape[:depth]):
-            part = out[(*position, ...)]
-            view[position].read(out=part, threads=threads)
-            bar.advance(task, part.nbytes)
-    return out
+        return image_text(self.spec)
 
 
 def _describe(
@@ -342,9 +375,11 @@ def _describe(
         return describe(h5, container.path, layout, axes=axes, image=image)
 
 
-def _human(nbytes: int) -> str:
-    exponent = min(4, int(math.log(max(1, nbytes), 1000)))
-    return f"{nbytes / 1000**exponent:.3g} {('B', 'kB', 'MB', 'GB', 'TB')[exponent]}"
+def _container(path: str | os.PathLike[str]) -> FileIndex:
+    """Return the index of the file at `path`, or of the file that an xml there is about."""
+    text = os.fspath(path)
+    named = file_of_xml(text) if text.endswith(".xml") else None
+    return open_file(named or text)._container
 
 
 def list_images(path: str | os.PathLike[str], layout: str = "auto") -> tuple[str, ...]:
@@ -357,7 +392,7 @@ def list_images(path: str | os.PathLike[str], layout: str = "auto") -> tuple[str
     LayoutError
         No layout fits, or several do.
     """
-    container = open_file(path)._container
+    container = _container(path)
     with session(container.path) as h5:
         return image_names(h5, container.path, layout)
 
@@ -374,7 +409,7 @@ def open_image(
     Parameters
     ----------
     path
-        Of the file.
+        Of the file; or of the xml file of BigDataViewer that names it.
     layout
         "auto" recognises the layout; or a layout's name; or a template of the
         datasets' paths with a field for every number in it, such as ``"t{t}/c{c}/data"``; or the
@@ -405,4 +440,4 @@ def open_image(
     -----
     Reads metadata only. Datasets are indexed when they are first read.
     """
-    return Image(open_file(path)._container, layout, axes, image)
+    return Image(_container(path), layout, axes, image)

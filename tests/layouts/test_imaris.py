@@ -737,4 +737,4 @@ def test_every_real_imaris_file_is_known_here(corpus: Any) -> None:
     for path, entry in corpus.readable():
         if entry["kind"] in ("layout", "training-h5", "ilastik", "bdv"):
             with session(str(path)) as h5:
-                assert recognise(h5) == [], path
+                assert "imaris" not in recognise(h5), path

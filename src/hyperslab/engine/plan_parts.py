@@ -86,9 +86,26 @@ def _add_child(
     builder: Builder, node: Node, parts: list[_Part], constants: dict[int, int], dest: Array
 ) -> None:
     selection, part, scatter = _restrict(parts, constants, dest)
-    builder.add_typed(node, selection, part)
+    builder.add_typed(node, *_in_axis_order(selection, part))
     if scatter is not None:
         builder.plan.scatters.append(scatter)
+
+
+def _in_axis_order(selection: Selection, dest: Array) -> tuple[Selection, Array]:
+    """Turn the destination so that ranges run along it in the order of the axes they come from."""
+    outs = [entry.out for entry in selection.axes if isinstance(entry, Range)]
+    if outs == sorted(outs):
+        return selection, dest
+    order = list(range(dest.ndim))
+    for place, out in zip(sorted(outs), outs, strict=True):
+        order[place] = out
+    at = {out: place for place, out in enumerate(order)}
+    axes = tuple(
+        Range(e.start, e.step, e.size, at[e.out]) if isinstance(e, Range) else e
+        for e in selection.axes
+    )
+    turned = dest.transpose(order)
+    return Selection(turned.shape, axes), turned
 
 
 def add_grid(builder: Builder, node: Grid, selection: Selection, dest: Array) -> None:

@@ -8,12 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, wraps
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
-from hyperslab.errors import LayoutError
-from hyperslab.layouts import imaris
+from hyperslab.errors import DamagedFileError, HyperslabError, LayoutError
+from hyperslab.layouts import (
+    bdv,
+    emd,
+    fastmri,
+    hdf5_image,
+    hyperspy,
+    ilastik,
+    imaris,
+    lmb,
+    luxendo,
+    matlab,
+    minc2,
+    nexus,
+    slices,
+    unet,
+    velox,
+)
 from hyperslab.layouts.links import child, list_contents
 from hyperslab.layouts.spec import ChannelSpec, ImageSpec, IntensitySpec, LevelSpec
 from hyperslab.layouts.template import describe_template
@@ -34,6 +50,10 @@ __all__ = [
     "known_layouts",
     "recognise",
 ]
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +85,29 @@ def _describe_imaris(h5: h5py.File, path: str, image: str) -> ImageSpec:
 #: Known conventions by name.
 LAYOUTS: dict[str, Layout] = {
     "imaris": Layout(matches=imaris.matches, describe=_describe_imaris),
+    "bdv": Layout(matches=bdv.matches, describe=bdv.describe, images=bdv.images),
+    "luxendo": Layout(matches=luxendo.matches, describe=luxendo.describe, images=luxendo.images),
+    "lmb": Layout(matches=lmb.matches, describe=lmb.describe, images=lmb.images),
+    "ilastik": Layout(matches=ilastik.matches, describe=ilastik.describe, images=ilastik.images),
+    "matlab": Layout(matches=matlab.matches, describe=matlab.describe, images=matlab.images),
+    "nexus": Layout(matches=nexus.matches, describe=nexus.describe, images=nexus.images),
+    "emd": Layout(matches=emd.matches, describe=emd.describe, images=emd.images),
+    "velox": Layout(matches=velox.matches, describe=velox.describe, images=velox.images),
+    "hyperspy": Layout(
+        matches=hyperspy.matches, describe=hyperspy.describe, images=hyperspy.images
+    ),
+    "minc2": Layout(matches=minc2.matches, describe=minc2.describe),
+    "fastmri": Layout(matches=fastmri.matches, describe=fastmri.describe, images=fastmri.images),
+    "hdf5_image": Layout(
+        matches=hdf5_image.matches,
+        describe=hdf5_image.describe,
+        images=hdf5_image.images,
+        general=True,
+    ),
+    "unet": Layout(matches=unet.matches, describe=unet.describe, images=unet.images, general=True),
+    "slices": Layout(
+        matches=slices.matches, describe=slices.describe, images=slices.images, general=True
+    ),
 }
 
 
@@ -81,13 +124,41 @@ def known_layouts() -> dict[str, Layout]:
 
 
 def recognise(h5: h5py.File) -> list[str]:
-    """Return the names of the layouts that a file follows."""
+    """Return the names of the layouts that a file follows; general ones if it follows no other."""
     layouts = known_layouts()
-    names = [name for name, layout in layouts.items() if layout.matches(h5)]
-    specific = [name for name in names if not layouts[name].general]
-    return specific or names
+    for general in (False, True):
+        names = [
+            name
+            for name, layout in layouts.items()
+            if layout.general is general and layout.matches(h5)
+        ]
+        if names:
+            return names
+    return []
 
 
+def _naming_damage(
+    function: Callable[Concatenate[h5py.File, str, P], R],
+) -> Callable[Concatenate[h5py.File, str, P], R]:
+    """Turn what the HDF5 library raises over a damaged file into an error that names the file."""
+
+    @wraps(function)
+    def named(h5: h5py.File, path: str, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(h5, path, *args, **kwargs)
+        except HyperslabError:
+            raise
+        except (KeyError, OSError, RuntimeError, ValueError) as error:
+            raise DamagedFileError(
+                f"{path}: the HDF5 library cannot make sense of what is in it: {error}. The file "
+                "is damaged or truncated.",
+                file=path,
+            ) from error
+
+    return named
+
+
+@_naming_damage
 def describe(
     h5: h5py.File,
     path: str,
@@ -123,6 +194,8 @@ def describe(
         lists the choices.
     MissingSourceError
         A file that the image is linked to is not there.
+    DamagedFileError
+        The HDF5 library cannot make sense of the file.
     """
     name = _choose_layout(h5, path) if layout == "auto" else layout
     layouts = known_layouts()
@@ -150,6 +223,7 @@ def describe(
     )
 
 
+@_naming_damage
 def image_names(h5: h5py.File, path: str, layout: str = "auto") -> tuple[str, ...]:
     """Return the names of the images in a file.
 

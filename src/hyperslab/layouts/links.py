@@ -158,7 +158,14 @@ def list_contents(h5: h5py.File, *, most: int = 12) -> str:
                 lines.append(f"{prefix}/{name} (a link that leads nowhere)")
                 continue
             if isinstance(child, h5py.Dataset):
-                lines.append(f"{prefix}/{name} {child.shape} {child.dtype}")
+                lines.append(f"{prefix}/{name} {child.shape} {_type_of(child)}")
             elif isinstance(child, h5py.Group):
                 queue.append((f"{prefix}/{name}", child))
     return ", ".join(lines) or "no dataset"
+
+
+def _type_of(dataset: h5py.Dataset) -> str:
+    try:
+        return str(dataset.dtype)
+    except (OSError, RuntimeError, TypeError):
+        return "of a type that NumPy has not"

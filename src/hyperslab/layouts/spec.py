@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-__all__ = ["ChannelSpec", "ImageSpec", "IntensitySpec", "LevelSpec"]
+__all__ = ["BESIDE", "ChannelSpec", "ImageSpec", "IntensitySpec", "LevelSpec"]
+
+BESIDE = "::/"  # between a file and the path of a dataset in it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +48,9 @@ class LevelSpec:
     datasets
         Paths in the file, row-major over the outer axes (those that the datasets themselves do
         not have); None where one is missing, which reads as zeros. A dataset may be larger than
-        the inner part of `shape`: what exceeds it at the end of an axis is padding.
+        the inner part of `shape`: what exceeds it at the end of an axis is padding. One in another
+        file is that file's path, relative to the folder of `ImageSpec.file`, then `BESIDE`, then
+        the path in it; it has no padding.
     """
 
     shape: tuple[int, ...]
@@ -91,7 +95,7 @@ class ImageSpec:
     levels
         Finest first.
     scale
-        Size of a pixel of level 0 along each axis, in `units`.
+        Size of a pixel of level 0 along each axis, in `units`; negative where positions fall.
     translation
         Position of the centre of the first pixel along each axis, in `units`. This is what napari
         calls `translate` and OME-NGFF `translation`.

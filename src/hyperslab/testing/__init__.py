@@ -6,6 +6,7 @@ Importing this package loads NumPy only; h5py is imported when a file is written
 
 from __future__ import annotations
 
+from hyperslab.testing.bdv import BdvFacts, make_bdv
 from hyperslab.testing.cells import draw_cells
 from hyperslab.testing.cohort import make_cohort
 from hyperslab.testing.imaris import ImarisFacts, make_imaris
@@ -13,10 +14,12 @@ from hyperslab.testing.phantom import draw_phantom
 from hyperslab.testing.stack import StackFacts, make_stack
 
 __all__ = [
+    "BdvFacts",
     "ImarisFacts",
     "StackFacts",
     "draw_cells",
     "draw_phantom",
+    "make_bdv",
     "make_cohort",
     "make_imaris",
     "make_stack",

@@ -694,3 +694,41 @@ def test_reading_inside_an_h5py_callback_while_others_read(tmp_path: Path) -> No
             check=False,
         )
         assert done.returncode == 0, done.stderr
+
+
+_FIRST_USE = """
+import importlib.abc, os, sys, threading, time
+
+class Slow(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "h5py._hl.base":  # by now h5py's lock exists, and its import is half way
+            inside.set()
+            time.sleep(0.5)
+
+inside = threading.Event()
+sys.meta_path.insert(0, Slow())
+from hyperslab.index.session import library_lock
+
+def enter():
+    with library_lock:
+        import h5py
+        h5py.get_config()
+
+first = threading.Thread(target=lambda: __import__("h5py"), daemon=True)
+first.start()
+assert inside.wait(60)
+second = threading.Thread(target=enter, daemon=True)
+second.start()
+for thread in (first, second):
+    thread.join(20)
+    if thread.is_alive():
+        os.write(2, b"each waits for the other")
+        os._exit(1)  # the interpreter could not end either
+"""
+
+
+def test_first_uses_of_the_library_do_not_wait_for_each_other() -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", _FIRST_USE], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert run.returncode == 0, run.stderr

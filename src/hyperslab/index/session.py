@@ -7,7 +7,6 @@ or that lies on a read-only or lock-less mount, opens all the same.
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -32,10 +31,16 @@ class _LibraryLock:
     """
 
     def __enter__(self) -> None:
-        importlib.import_module("h5py._objects").phil.acquire()
+        # The whole of h5py first: a thread that imports it for the first time asks for its lock on
+        # the way, which whoever took the lock before importing would hold against it.
+        import h5py
+
+        h5py._objects.phil.acquire()
 
     def __exit__(self, *_: object) -> None:
-        importlib.import_module("h5py._objects").phil.release()
+        import h5py
+
+        h5py._objects.phil.release()
 
 
 # Guards the HDF5 library, which serves one thread at a time anyway, and every index that is filled

@@ -28,9 +28,12 @@ def _library() -> ctypes.CDLL:
     """Load what is loaded already; skips the test where it cannot be found."""
     maps = Path("/proc/self/maps")
     loaded = maps.read_text().split() if maps.exists() else []
-    for path in loaded:
-        if re.search(r"/libhdf5(?!_hl)[^/]*\.so[^/]*$", path):
-            return ctypes.CDLL(path)
+    found = dict.fromkeys(p for p in loaded if re.search(r"/libhdf5(?!_hl)[^/]*\.so[^/]*$", p))
+    # Other packages (netCDF4, which xarray may load) bring libraries of their own, to which h5py's
+    # identifiers mean nothing. h5py's wheels have theirs in h5py.libs.
+    ours = [path for path in found if "/h5py.libs/" in path] or list(found)
+    if len(ours) == 1:
+        return ctypes.CDLL(ours[0])
     pytest.skip("the HDF5 library that h5py has loaded cannot be found in /proc/self/maps")
 
 

@@ -451,6 +451,29 @@ def test_ranks_get_equally_many_buckets(shuffle: Any, uneven: Any, ragged: str) 
         assert uneven == "pad" or len(set(seen)) == len(seen)
 
 
+@pytest.mark.parametrize("shuffle", SHUFFLES)
+def test_a_rank_with_far_fewer_buckets_repeats_its_last_batch(shuffle: Any, tmp_path: Path) -> None:
+    data = {"MR/a": volume(9, 9, 12)} | {f"MR/b{i}": volume(5, 5 + i, 2) for i in range(6)}
+    ds = SliceDataset(write(tmp_path / "f.h5", data, chunks=(5, 5, 2)), inputs="MR")
+    missing = []
+    for epoch in range(6):
+        counts, distinct = [], []
+        for rank in range(2):
+            loader = SliceLoader(
+                ds, batch_size=8, shuffle=shuffle, buckets=True, rank=rank, world_size=2
+            )
+            loader.set_epoch(epoch)
+            batches = [tuple(batch["sample"].tolist()) for batch in loader]
+            assert len(batches) == len(loader)
+            counts.append(len(batches))
+            distinct.append(len(set(batches)))
+            if distinct[-1] < counts[-1]:
+                assert set(batches[distinct[-1] :]) == {batches[distinct[-1] - 1]}
+        assert counts[0] == counts[1] == max(distinct)
+        missing.append(max(distinct) - min(distinct))
+    assert max(missing) > 1
+
+
 # --- values
 
 

@@ -68,6 +68,7 @@ class Producer:
         self._finish = finish
         self._ready: queue.Queue[Any] = queue.Queue(prefetch)
         self._stop = threading.Event()
+        self._ended = False
         self._thread = threading.Thread(target=self._run, name="hyperslab-loader", daemon=True)
         self._thread.start()
 
@@ -130,8 +131,11 @@ class Producer:
 
     def next(self) -> Batch | None:
         """Return the next batch, None after the last; raise what making it failed with."""
+        if self._ended:
+            return None
         item = self._ready.get()
         if item is _END:
+            self._ended = True
             return None
         if isinstance(item, BaseException):
             raise item

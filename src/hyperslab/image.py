@@ -2,230 +2,71 @@
 
 from __future__ import annotations
 
+import itertools
 import os
-from dataclasses import replace
+from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hyperslab.engine.node import Cells, Flat, Grid, Node, node_of
-from hyperslab.errors import LayoutError
-from hyperslab.exports.capacity import Guarded, new_array
+from hyperslab.engine.node import Cells, Grid
+from hyperslab.errors import SelectionError
+from hyperslab.exports.capacity import new_array
 from hyperslab.exports.methods import Exports
 from hyperslab.exports.progress import fill_with_progress
 from hyperslab.exports.text import image_text
 from hyperslab.file import open_file
 from hyperslab.index.container import FileIndex
+from hyperslab.index.records import Fingerprint
 from hyperslab.index.session import session
-from hyperslab.layouts import ChannelSpec, ImageSpec, LevelSpec, describe, image_names
+from hyperslab.layouts import ChannelSpec, describe, image_names
 from hyperslab.layouts.bdv_xml import file_of_xml
-from hyperslab.layouts.spec import BESIDE
-
-if TYPE_CHECKING:
-    import dask.array as da
+from hyperslab.layouts.spec import IntensitySpec
+from hyperslab.level import Level, StoredLevel
+from hyperslab.pyramid.level import ComputedLevel, computed_levels
+from hyperslab.pyramid.saved import delete_levels, save_levels
 
 __all__ = ["Image", "Level", "list_images", "open_image"]
 
-
-class Level(Guarded):
-    """One resolution level of an image: an array along the image's axes.
-
-    Attributes
-    ----------
-    number
-        0 is the finest.
-    """
-
-    def __init__(self, image: Image, number: int) -> None:
-        self._image = image
-        self.number = number
-        self._spec: LevelSpec = image.spec.levels[number]
-        self._children: dict[int, Node] = {}
-        n_inner = len(self._spec.shape) - image.spec.n_outer
-        self._order = image.spec.order or tuple(range(n_inner))
-        self._node = Grid(
-            shape=self._spec.shape,
-            dtype=np.dtype(image.spec.dtype),
-            n_outer=image.spec.n_outer,
-            child=self._child,
-            order=self._order,
-        )
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _level, (self._image, self.number)
-
-    def _child(self, position: int) -> Node | None:
-        """Return the dataset at a row-major position of the outer axes; None if it is missing."""
-        found = self._children.get(position)
-        if found is None:
-            name = self._spec.datasets[position]
-            if name is None:
-                return None
-            beside, separator, inside = name.partition(BESIDE)
-            if separator and not name.startswith("/"):
-                folder = os.path.dirname(self._image.file)
-                found = node_of(FileIndex(os.path.join(folder, beside)), inside)
-                padded = False
-            else:
-                found, padded = node_of(self._image.container, name), True
-            self._check(name, found, padded=padded)
-            found = _seen_as(found, self.dtype)
-            self._children[position] = found
-        return found
-
-    def _check(self, name: str, found: Node, *, padded: bool) -> None:
-        """Raise unless a dataset holds what the layout said of the first of its kind."""
-        shape = self._spec.shape[self._image.spec.n_outer :]
-        stored = tuple(found.shape[axis] for axis in self._order if axis < len(found.shape))
-        fits = len(found.shape) == len(shape) == len(stored) and (
-            all(n >= want for n, want in zip(stored, shape, strict=True))
-            if padded
-            else stored == shape
-        )
-        alike = np.can_cast(found.dtype, self.dtype) or _differ_in_sign(found.dtype, self.dtype)
-        if not (fits and alike):
-            raise LayoutError(
-                f"{self._image.file}: {name} has shape {found.shape} and type {found.dtype}, but "
-                f"level {self.number} of the image needs {shape} and {self.dtype}.",
-                file=self._image.file,
-                dataset=name,
-            )
-
-    def _facts(self) -> dict[str, Any]:
-        return {"file": self._image.file, "dataset": f"level {self.number}"}
-
-    @property
-    def image(self) -> Image:
-        """The image that this is a level of."""
-        return self._image
-
-    @property
-    def node(self) -> Grid:
-        """The compiled datasets that reads are planned from."""
-        return self._node
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Extent along the image's axes; padding in the file is not part of it."""
-        return self._spec.shape
-
-    @property
-    def dtype(self) -> np.dtype:
-        """Element type, in native byte order."""
-        return self._node.dtype
-
-    @property
-    def axes(self) -> str:
-        """One letter per axis."""
-        return self._image.axes
-
-    @property
-    def chunks(self) -> tuple[int, ...]:
-        """What is fetched together: the datasets' chunk shape, 1 along axes over datasets.
-
-        Where a dataset is not chunked, one plane. Indexes the image's first dataset.
-        """
-        n = self._image.spec.n_outer
-        inner = self.shape[n:]
-        first = next((i for i, name in enumerate(self._spec.datasets) if name is not None), None)
-        node = None if first is None else self._child(first)
-        cell = (1,) * (len(inner) - 2) + inner[-2:]
-        if isinstance(node, Cells):
-            cell = tuple(node.cell[axis] for axis in self._order)
-        return (1,) * n + tuple(min(c, e) for c, e in zip(cell, inner, strict=True))
-
-    @property
-    def scale(self) -> tuple[float, ...]:
-        """Size of a pixel of this level along each axis, in the image's units."""
-        finest = self._image.spec.levels[0].shape
-        return tuple(
-            s * a / b for s, a, b in zip(self._image.spec.scale, finest, self.shape, strict=True)
-        )
-
-    @property
-    def translation(self) -> tuple[float, ...]:
-        """Position of the centre of the first pixel of this level, in the image's units.
-
-        Levels share their outer border, so a coarser level's first pixel has its centre further in.
-        """
-        return tuple(
-            t + (mine - finest) / 2
-            for t, mine, finest in zip(
-                self._image.spec.translation, self.scale, self._image.spec.scale, strict=True
-            )
-        )
-
-    def to_dask(self) -> da.Array:
-        """Return this level as a dask array; nothing is read.
-
-        Returns
-        -------
-        dask.array.Array
-            Its blocks are whole multiples of chunks, 32 to 64 MiB where the datasets are that
-            large, and 1 along axes over datasets. It takes no lock, and computes under threads,
-            processes and dask.distributed alike: each process opens the file by its path, once.
-
-        Raises
-        ------
-        MissingExtraError
-            dask is not installed; it comes with the extra `dask`.
-
-        Notes
-        -----
-        The graph holds the level once, a few hundred bytes, whatever the number of blocks. Where
-        the array is indexed first of all, ``a[0, 1, 5, :512, :512]``, only that is read of a block.
-        If the file changes before the array is computed, that raises `StaleIndexError`.
-        """
-        from hyperslab.exports.blocks import to_dask
-
-        return to_dask(self)
-
-    def __repr__(self) -> str:
-        sizes = ", ".join(f"{a}={n}" for a, n in zip(self.axes, self.shape, strict=True))
-        return f"<hyperslab.Level {self.number}, {sizes}, {self.dtype}>"
-
-
-def _differ_in_sign(one: np.dtype, other: np.dtype) -> bool:
-    return {one.kind, other.kind} == {"i", "u"} and one.itemsize == other.itemsize
-
-
-def _seen_as(node: Node, dtype: np.dtype) -> Node:
-    """Return `node` with integers of the other sign, where `dtype` differs in that alone.
-
-    A file may store unsigned numbers as signed ones of the same size: the bytes are the same.
-    """
-    if not _differ_in_sign(node.dtype, dtype):
-        return node
-    if not isinstance(node, Cells | Flat):
-        return node  # its elements are converted as they are put into place, which wraps them
-    index = replace(
-        node.index,
-        dtype=dtype,
-        file_dtype=dtype.newbyteorder(node.index.file_dtype.byteorder),
-        fill=node.index.fill.view(dtype),
-    )
-    return replace(node, index=index)
-
-
-def _level(image: Image, number: int) -> Level:
-    return image.levels[number]
+_numbers = itertools.count()
 
 
 class Image(Exports):
     """An image: axes, levels, physical scale, channels; indexing reads from the finest level.
 
     Made by `open_image`. Thread-safe, holds no handle, pickles as its path and layout.
+
+    Attributes
+    ----------
+    key
+        Tells what is computed for this image from what is computed for another of this process.
+    sources
+        Files that computed values were made of, as they were then.
     """
 
     def __init__(
-        self, container: FileIndex, layout: str, axes: str | None, image: str | int | None = None
+        self,
+        container: FileIndex,
+        layout: str,
+        axes: str | None,
+        image: str | int | None = None,
+        physical: bool = True,
     ) -> None:
         self._container = container
-        self._request = (layout, axes, image)
-        self._spec = _describe(container, layout, axes, image)
-        self._levels = tuple(Level(self, i) for i in range(len(self._spec.levels)))
+        self._request = (layout, axes, image, physical)
+        self._describe()
+
+    def _describe(self) -> None:
+        layout, axes, image, _ = self._request
+        with session(self._container.path) as h5:
+            self._spec = describe(h5, self._container.path, layout, axes=axes, image=image)
+        self.key = f"image {next(_numbers)}"
+        self.sources: dict[str, Fingerprint] = {}
+        self._stored = tuple(StoredLevel(self, i) for i in range(len(self._spec.levels)))
+        self._levels = (*self._stored, *computed_levels(self, self._stored[-1]))
         self._measured = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -240,9 +81,20 @@ class Image(Exports):
         return self._container
 
     @property
-    def node(self) -> Grid:
+    def node(self) -> Grid | Cells:
         """The compiled datasets of the finest level."""
-        return self._levels[0].node
+        return self._stored[0].node
+
+    @property
+    def request(self) -> tuple[str, str | None, str | int | None, bool]:
+        """What was asked of `open_image`: layout, axes, image, physical."""
+        return self._request
+
+    @property
+    def intensity(self) -> IntensitySpec | None:
+        """How stored numbers become the values that are read; None where they are those."""
+        _, _, _, physical = self._request
+        return self._spec.intensity if physical and not self._spec.labels else None
 
     @property
     def file(self) -> str:
@@ -253,6 +105,15 @@ class Image(Exports):
     def name(self) -> str:
         """The image's own name, "" if it has none."""
         return self._spec.name
+
+    @property
+    def series(self) -> tuple[str, ...]:
+        """Names of all the images of the file, this one among them: ``open_image(image=name)``.
+
+        Looks the file's objects up again, each time.
+        """
+        with session(self._container.path) as h5:
+            return image_names(h5, self._container.path, self._request[0])
 
     @property
     def layout(self) -> str:
@@ -271,8 +132,8 @@ class Image(Exports):
 
     @property
     def dtype(self) -> np.dtype:
-        """Element type, in native byte order."""
-        return np.dtype(self._spec.dtype)
+        """Element type, in native byte order; float64 where the file gives an intensity scale."""
+        return self._stored[0].dtype
 
     @property
     def chunks(self) -> tuple[int, ...]:
@@ -315,9 +176,7 @@ class Image(Exports):
     def refresh(self) -> None:
         """Forget what was indexed, and take the file as it is now."""
         self._container.refresh()
-        self._spec = _describe(self._container, *self._request)
-        self._levels = tuple(Level(self, i) for i in range(len(self._spec.levels)))
-        self._measured = {}
+        self._describe()
 
     def read(
         self,
@@ -364,15 +223,63 @@ class Image(Exports):
             out = new_array(view.shape, view.dtype, **self._levels[level]._facts())
         return fill_with_progress(view, out, threads=threads, title=self.name or "reading")
 
+    def save_levels(
+        self, levels: Sequence[int] | None = None, *, progress: bool = False
+    ) -> Path | None:
+        """Compute the levels that the file does not hold, and keep them on disk.
+
+        From then on they are read from there, in this process and in later ones, for as long as
+        the file does not change.
+
+        Parameters
+        ----------
+        levels
+            Numbers of computed levels; default: all of them.
+        progress
+            Show a progress bar on the terminal (on stderr).
+
+        Returns
+        -------
+        pathlib.Path or None
+            The folder they are in, below hyperslab's cache folder (HYPERSLAB_CACHE_DIR), as
+            ``.npy`` files; it may be deleted at any time. None if there is nothing to compute.
+
+        Raises
+        ------
+        SelectionError
+            A number that is not a computed level's.
+        CapacityError
+            The disk has no room for them; nothing has been written.
+        OSError
+            The folder cannot be written to.
+
+        Notes
+        -----
+        Reads the coarsest level of the file once. They are stored as they are, without compression:
+        where each halves Y and X, all take a third of that level's size in memory.
+        """
+        computed = {lv.number: lv for lv in self._levels if isinstance(lv, ComputedLevel)}
+        numbers = sorted(computed if levels is None else set(levels))
+        for number in numbers:
+            if number not in computed:
+                known = ", ".join(map(str, computed)) or "none"
+                raise SelectionError(
+                    f"{self.file}: level {number} is not computed. Computed levels: {known}.",
+                    file=self.file,
+                )
+        if not numbers:
+            return None
+        return save_levels(self, [computed[number] for number in numbers], progress=progress)
+
+    def delete_levels(self) -> None:
+        """Delete the levels that `save_levels` kept of this image, if any."""
+        delete_levels(self)
+        for level in self._levels:
+            if isinstance(level, ComputedLevel):
+                level.forget_saved()
+
     def __repr__(self) -> str:
-        return image_text(self.spec)
-
-
-def _describe(
-    container: FileIndex, layout: str, axes: str | None, image: str | int | None
-) -> ImageSpec:
-    with session(container.path) as h5:
-        return describe(h5, container.path, layout, axes=axes, image=image)
+        return image_text(self.spec, self._levels)
 
 
 def _container(path: str | os.PathLike[str]) -> FileIndex:
@@ -403,6 +310,7 @@ def open_image(
     *,
     axes: str | None = None,
     image: str | int | None = None,
+    physical: bool = True,
 ) -> Image:
     """Open the image in the HDF5 file at `path`.
 
@@ -418,10 +326,15 @@ def open_image(
         With a template or a path: letters of the datasets' own axes, e.g. "ZYX".
     image
         Name or number of an image, where the file has several; see `list_images`.
+    physical
+        Where the file says how stored numbers become physical values (MINC 2 does), read those, as
+        float64. False reads the stored numbers.
 
     Returns
     -------
     Image
+        Its levels are the file's. Where those are none but large ones, coarser levels follow that
+        are computed when they are read: means of pairs, along the finest axes in space.
 
     Raises
     ------
@@ -440,4 +353,4 @@ def open_image(
     -----
     Reads metadata only. Datasets are indexed when they are first read.
     """
-    return Image(_container(path), layout, axes, image)
+    return Image(_container(path), layout, axes, image, physical)

@@ -33,7 +33,7 @@ except ModuleNotFoundError as error:
     ) from error
 
 if TYPE_CHECKING:
-    from hyperslab.image import Level
+    from hyperslab.level import Level
 
 __all__ = ["HyperslabBackend"]
 

@@ -32,7 +32,7 @@ def names(path: str | Path, layout: str = "auto") -> tuple[str, ...]:
 
 def assert_planes(path: str | Path, image: str | None = None) -> hs.Image:
     """Compare first, middle and last plane with what h5py reads of the one dataset."""
-    img = hs.open_image(path, image=image)
+    img = hs.open_image(path, image=image, physical=False)
     spec = img.spec
     assert spec.n_outer == 0
     (name,) = spec.levels[0].datasets

@@ -53,14 +53,20 @@ def minc(tmp_path: Path) -> Callable[..., Path]:
 
 
 def real_values(path: Path | str, spec: ImageSpec) -> np.ndarray:
-    """Apply what the description says to what is stored."""
-    stored = np.asarray(hs.open_image(path)[...], np.float64)
+    """Read the image; and hold it against what its description says of what is stored."""
+    values = np.asarray(hs.open_image(path)[...])
+    stored = np.asarray(hs.open_image(path, physical=False)[...])
     if spec.intensity is None:
-        return stored
+        np.testing.assert_array_equal(values, stored)
+        return values
+    assert values.dtype == np.float64
+    assert stored.dtype == spec.dtype
     lead = stored.shape[: spec.intensity.n_axes]
     after = (1,) * (stored.ndim - len(lead))
     slope = np.array(spec.intensity.slope).reshape(lead + after)
-    return slope * stored + np.array(spec.intensity.offset).reshape(lead + after)
+    expected = slope * stored + np.array(spec.intensity.offset).reshape(lead + after)
+    np.testing.assert_array_equal(values, expected)
+    return values
 
 
 def expected_values(path: Path | str, spec: ImageSpec) -> np.ndarray:

@@ -30,12 +30,15 @@ class Builder:
         whether the whole cell is taken; all int64 but the last, bool.
     cells
         The same for single placements, a row of numbers each.
+    keep
+        Whether every cell is to be kept decoded, taken whole or not.
     depth
         How many virtual datasets the request at hand is inside of.
     """
 
-    def __init__(self, add: Add) -> None:
+    def __init__(self, add: Add, *, keep: bool = False) -> None:
         self.plan = ReadPlan()
+        self.keep = keep
         self.columns: list[tuple[NDArray[Any], ...]] = []
         self.cells: list[tuple[int, ...]] = []
         self.depth = 0

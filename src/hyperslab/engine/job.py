@@ -13,7 +13,7 @@ from hyperslab.codecs.base import ChecksumMismatch, CodecError
 from hyperslab.engine import cache
 from hyperslab.engine.flat import do_mapped, do_runs
 from hyperslab.engine.limits import limits
-from hyperslab.engine.node import Cells
+from hyperslab.engine.node import Cells, Compute
 from hyperslab.engine.place import contiguous_part, pick, place, place_planes
 from hyperslab.engine.plan import ReadPlan, Run, Target
 from hyperslab.engine.scratch import scratch
@@ -180,9 +180,14 @@ class Job:
         if node.through_library:
             self._from_library(cells, node, claimed, mine)
             return
-        if node.segments:
+        if node.segments or node.compute is not None:
             for cell in cells:
-                self._from_segments(cell, node, claimed, mine)
+                if self.stop.is_set():
+                    return
+                if node.compute is None:
+                    self._from_segments(cell, node, claimed, mine)
+                else:
+                    self._compute(cell, node, node.compute, claimed, mine)
             return
         file = acquire(*self.plan.files[target.file])
         try:
@@ -340,6 +345,26 @@ class Job:
             at += segment.nbytes
         mine.chunks_decoded += 1
         mine.bytes_decoded += out.nbytes
+        self._hand_over(cell, node, out, False, claimed)
+
+    def _compute(
+        self, cell: int, node: Cells, compute: Compute, claimed: set[int], mine: ReadStats
+    ) -> None:
+        """Have a cell computed. What is read for it may wait for other threads.
+
+        That holds up nobody for ever: whoever decodes a chunk of a file waits for nothing, and of
+        computed cells each waits only for those that it is made of.
+        """
+        place_in_grid = np.unravel_index(self._number[cell], node.grid)
+        origin = tuple(int(i) * n for i, n in zip(place_in_grid, node.cell, strict=True))
+        # Of its own, since what is read meanwhile uses this thread's scratch memory.
+        out = cache.room(node.decoded_nbytes)
+        elements: Array = np.ndarray(node.cell, node.index.dtype, out)
+        there = tuple(
+            slice(min(n, whole - start))
+            for n, whole, start in zip(node.cell, node.shape, origin, strict=True)
+        )
+        mine.add(compute(origin, elements[there]))
         self._hand_over(cell, node, out, False, claimed)
 
     def _from_library(

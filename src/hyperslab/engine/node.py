@@ -2,7 +2,8 @@
 
 ==========  =========================================================================
 `Cells`     elements come in cells: real chunks, or rows of a dataset that is spread
-            over several raw files, or whatever only the HDF5 library can decode
+            over several raw files, or whatever only the HDF5 library can decode; or
+            cells that are computed from other nodes
 `Flat`      elements lie in row-major order in one place, or were never written
 `Mosaic`    a virtual dataset: pieces of other nodes
 `Grid`      datasets of one shape, laid out along leading axes (an image's levels)
@@ -16,13 +17,15 @@ import os
 import threading
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hyperslab.codecs.base import CodecError
 from hyperslab.codecs.pipeline import Pipeline, is_native
+from hyperslab.engine.stats import ReadStats
 from hyperslab.errors import DamagedFileError, PerformanceWarning
 from hyperslab.grid import grid_shape, grid_strides
 from hyperslab.index.build import decoded_chunk_nbytes
@@ -41,7 +44,21 @@ from hyperslab.index.records import (
 )
 from hyperslab.index.session import library_lock
 
-__all__ = ["Cells", "Flat", "Grid", "Mosaic", "Node", "library_node", "node_of"]
+__all__ = [
+    "Cells",
+    "Compute",
+    "Flat",
+    "Grid",
+    "Mosaic",
+    "Node",
+    "array_node",
+    "computed_node",
+    "library_node",
+    "node_of",
+]
+
+# Fills a cell, which begins at an element, and says what that took.
+Compute = Callable[[tuple[int, ...], NDArray[Any]], ReadStats]
 
 _ROWS_NBYTES = 1 << 20
 
@@ -88,6 +105,11 @@ class Cells(_OfDataset):
         For cells that are rows of a dataset spread over raw files.
     through_library
         True if cells come from the HDF5 library.
+    compute
+        For cells that are made of other nodes' elements: fills an array of the cell's shape, cut
+        at the end of the dataset. It may read, but only nodes that do not in turn need this one.
+    sources
+        The other files whose elements computed cells are made of; grows as they are.
     plane_order
         Order in which the byte planes of a shuffled cell make up a native element.
     raw
@@ -108,6 +130,8 @@ class Cells(_OfDataset):
     pipeline: Pipeline | None = None
     segments: tuple[tuple[Segment, Fingerprint], ...] = ()
     through_library: bool = False
+    compute: Compute | None = None
+    sources: dict[str, Fingerprint] = field(default_factory=dict)
     plane_order: tuple[int, ...] | None = None
     raw: bool = False
     by_rows: bool = False
@@ -346,6 +370,8 @@ def _cells(
     pipeline: Pipeline | None = None,
     segments: tuple[tuple[Segment, Fingerprint], ...] = (),
     through_library: bool = False,
+    compute: Compute | None = None,
+    sources: dict[str, Fingerprint] | None = None,
     plane_order: tuple[int, ...] | None = None,
 ) -> Cells:
     grid = grid_shape(index.shape, cell)
@@ -360,10 +386,82 @@ def _cells(
         pipeline=pipeline,
         segments=segments,
         through_library=through_library,
+        compute=compute,
+        sources={} if sources is None else sources,
         plane_order=plane_order,
         raw=table is not None and not index.filters and index.file_dtype.isnative,
         by_rows=bool(cell) and cell[0] == 1 and cell[1:] == index.shape[1:],
         one_byte=index.dtype.kind == "b" and not through_library,
+    )
+
+
+def computed_node(
+    compute: Compute,
+    *,
+    file: str,
+    name: str,
+    fingerprint: Fingerprint,
+    sources: dict[str, Fingerprint],
+    shape: tuple[int, ...],
+    dtype: np.dtype,
+    cell: tuple[int, ...],
+) -> Cells:
+    """Return a node whose elements are computed, a cell at a time, and kept like decoded chunks.
+
+    Parameters
+    ----------
+    compute
+        See `Cells.compute`.
+    file, fingerprint
+        What it is computed from.
+    sources
+        Other files that it is computed from; `compute` adds to them. They have to be unchanged for
+        any later read.
+    name
+        Of the result: one name of one unchanged file is always the same result.
+    shape, dtype
+        Of the whole; the dtype in native byte order.
+    cell
+        Shape of what is computed at once.
+    """
+    index = _made_up(file, name, fingerprint, shape, dtype, Chunked(cell))
+    return _cells(index, cell, compute=compute, sources=sources)
+
+
+def array_node(
+    segment: Segment,
+    *,
+    name: str,
+    fingerprint: Fingerprint,
+    shape: tuple[int, ...],
+    dtype: np.dtype,
+) -> Flat:
+    """Return a node for native elements that lie in row-major order in some file, HDF5 or not."""
+    index = _made_up(segment.file, name, fingerprint, shape, dtype, Contiguous((segment,)))
+    return Flat(index=index, segment=segment, fingerprint=fingerprint)
+
+
+def _made_up(
+    file: str,
+    name: str,
+    fingerprint: Fingerprint,
+    shape: tuple[int, ...],
+    dtype: np.dtype,
+    storage: Chunked | Contiguous,
+) -> DatasetIndex:
+    """Return the facts of what is read like a dataset, and is none of an HDF5 file."""
+    return DatasetIndex(
+        file=file,
+        name=name,
+        shape=shape,
+        dtype=dtype,
+        file_dtype=np.dtype(np.uint8) if dtype.kind == "b" else dtype,
+        fill=np.zeros((), dtype),
+        filters=(),
+        storage=storage,
+        direct=True,
+        stored_nbytes=0,
+        fingerprint=fingerprint,
     )
 
 

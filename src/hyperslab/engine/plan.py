@@ -136,7 +136,8 @@ class ReadPlan:
     number, byte_offset, nbytes, filter_mask
         Per cell: linear cell number, where its stored bytes lie, and which filters it skipped.
     keep
-        Per cell: True if it is only partly used, so that it is worth keeping decoded.
+        Per cell: True if it is worth keeping decoded: it is only partly used, or computed, or the
+        plan is made for those who come later.
     batch
         Per batch of cells that one call fetches, and one more: its first cell.
     fills

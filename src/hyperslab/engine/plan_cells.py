@@ -40,6 +40,8 @@ def add_cells(builder: Builder, node: Cells, selection: Selection, dest: Array) 
     file = builder.file(index.file, index.fingerprint)
     for segment, expected in node.segments:
         builder.file(segment.file, expected)
+    for path, expected in list(node.sources.items()):
+        builder.file(path, expected)
     table = node.table
     if table is not None:
         together = builder.together(file, "raw" if node.raw else "coded", -1)
@@ -207,6 +209,12 @@ def finish_cells(builder: Builder) -> None:
     plan.nbytes, plan.filter_mask = nbytes[starts], mask[starts]
     used = np.add.reduceat(whole.astype(np.int64), starts)
     plan.keep = used == 0
+    if builder.keep:
+        plan.keep[:] = True
+    elif any(t.node.compute is not None for t in plan.targets):
+        # What was computed is never cheaper to come by again.
+        computed = np.array([t.node.compute is not None for t in plan.targets])
+        plan.keep |= computed[target[starts]]
     plan.batch = _batches(plan, group[starts])
 
 

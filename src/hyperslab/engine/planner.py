@@ -20,7 +20,7 @@ __all__ = ["plan_read"]
 Array = NDArray[Any]
 
 
-def plan_read(requests: list[tuple[Node, Selection, Array]]) -> ReadPlan:
+def plan_read(requests: list[tuple[Node, Selection, Array]], *, keep: bool = False) -> ReadPlan:
     """Plan the reading of many selections at once.
 
     Parameters
@@ -28,6 +28,8 @@ def plan_read(requests: list[tuple[Node, Selection, Array]]) -> ReadPlan:
     requests
         Node, selection and destination: an array of the selection's shape and the node's dtype,
         of any strides.
+    keep
+        Keep every chunk decoded, for reads to come; otherwise only those that are used in part.
 
     Returns
     -------
@@ -45,7 +47,7 @@ def plan_read(requests: list[tuple[Node, Selection, Array]]) -> ReadPlan:
     Cost: about 20 microseconds a request, 0.1 microsecond a chunk. No I/O but the indexing of
     sources that are met for the first time.
     """
-    builder = Builder(_add)
+    builder = Builder(_add, keep=keep)
     for node, selection, dest in requests:
         builder.add(node, selection, dest)
     finish_cells(builder)

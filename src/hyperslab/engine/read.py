@@ -28,10 +28,15 @@ _COPIED_PER_S = 5e9
 _WORTH_A_THREAD_S = 200e-6
 
 
-def read(requests: list[tuple[Node, Selection, Array]], *, threads: int | None = None) -> ReadStats:
+def read(
+    requests: list[tuple[Node, Selection, Array]],
+    *,
+    threads: int | None = None,
+    keep: bool = False,
+) -> ReadStats:
     """Plan and carry out `requests`; see `plan_read` and `execute`."""
     start = time.perf_counter()
-    stats = execute(plan_read(requests), threads=threads)
+    stats = execute(plan_read(requests, keep=keep), threads=threads)
     stats.bytes_returned = sum(dest.nbytes for _, _, dest in requests)
     stats.seconds = time.perf_counter() - start
     remember(stats)

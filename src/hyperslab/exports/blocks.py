@@ -14,7 +14,7 @@ from hyperslab.exports.portable import Portable
 if TYPE_CHECKING:
     import dask.array as da
 
-    from hyperslab.image import Level
+    from hyperslab.level import Level
 
 __all__ = ["block_shape", "to_dask"]
 

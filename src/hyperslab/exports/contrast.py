@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from hyperslab.exports.planes import read_plane
 
 if TYPE_CHECKING:
-    from hyperslab.image import Level
+    from hyperslab.level import Level
 
 __all__ = ["contrast_limits", "make_sense", "measure_limits"]
 

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from html import escape
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from hyperslab.exports.text import (
     human_nbytes,
     image_title,
-    level_nbytes,
     pixel_text,
     sizes_text,
 )
 from hyperslab.exports.thumbnail import channel_color
 from hyperslab.layouts.spec import ChannelSpec, ImageSpec
+
+if TYPE_CHECKING:
+    from hyperslab.level import Level
 
 __all__ = ["image_html"]
 
@@ -26,14 +27,14 @@ _SWATCH = (
 _LEFT = "text-align:left;vertical-align:top"
 
 
-def image_html(spec: ImageSpec) -> str:
+def image_html(spec: ImageSpec, levels: Sequence[Level]) -> str:
     """Return a table of what a person wants to know of an image; every text of the file escaped.
 
     Reads nothing. Sets no colours but the channels' own, so it suits light and dark notebooks.
     """
     rows = "".join(
         f'<tr><th style="{_LEFT}">{escape(head)}</th><td style="{_LEFT}">{cell}</td></tr>'
-        for head, cell in _rows(spec)
+        for head, cell in _rows(spec, levels)
         if cell
     )
     title = escape(image_title(spec))
@@ -41,11 +42,10 @@ def image_html(spec: ImageSpec) -> str:
     return f'<table class="hyperslab-image">{caption}<tbody>{rows}</tbody></table>'
 
 
-def _rows(spec: ImageSpec) -> Iterator[tuple[str, str]]:
-    shape = spec.levels[0].shape
-    nbytes = human_nbytes(level_nbytes(spec, 0))
-    yield "Axes", escape(sizes_text(spec.axes, shape))
-    yield "Size", escape(f"{nbytes}, {np.dtype(spec.dtype)}")
+def _rows(spec: ImageSpec, levels: Sequence[Level]) -> Iterator[tuple[str, str]]:
+    finest = levels[0]
+    yield "Axes", escape(sizes_text(spec.axes, finest.shape))
+    yield "Size", escape(f"{human_nbytes(finest.nbytes)}, {finest.dtype}")
     yield "Pixel", escape(pixel_text(spec))
     if "C" in spec.axes:
         yield (
@@ -58,10 +58,13 @@ def _rows(spec: ImageSpec) -> Iterator[tuple[str, str]]:
         )
         yield "Time", escape(first if first == last else f"{first} to {last}")
     sizes = "<br>".join(
-        escape(f"{i}: {' × '.join(map(str, item.shape))}, {human_nbytes(level_nbytes(spec, i))}")
-        for i, item in enumerate(spec.levels)
+        escape(
+            f"{level.number}: {' × '.join(map(str, level.shape))}, {human_nbytes(level.nbytes)}"
+            + (", computed" if level.computed else "")
+        )
+        for level in levels
     )
-    yield "Levels" if len(spec.levels) > 1 else "Level", sizes
+    yield "Levels" if len(levels) > 1 else "Level", sizes
     yield "Layout", escape(spec.layout)
     yield "File", escape(spec.file)
 

@@ -16,7 +16,7 @@ from hyperslab.layouts.spec import ImageSpec
 if TYPE_CHECKING:
     import xarray as xr
 
-    from hyperslab.image import Level
+    from hyperslab.level import Level
 
 __all__ = [
     "attributes",

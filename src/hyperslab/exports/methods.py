@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import dask.array as da
     import xarray as xr
 
-    from hyperslab.image import Level
+    from hyperslab.level import Level, StoredLevel
 
 __all__ = ["Exports"]
 
@@ -33,6 +33,7 @@ class Exports(Guarded):
 
     _spec: ImageSpec
     _levels: tuple[Level, ...]
+    _stored: tuple[StoredLevel, ...]
     # Measured limits, by channel; whoever gives the image another spec empties it.
     _measured: dict[int, tuple[float, float]]
 
@@ -43,7 +44,7 @@ class Exports(Guarded):
 
     @property
     def levels(self) -> Sequence[Level]:
-        """Resolution levels, finest first."""
+        """Resolution levels, finest first: the file's, then computed ones if it needs any."""
         return self._levels
 
     def isel(self, *, level: int = 0, **indexers: Any) -> View:
@@ -108,9 +109,9 @@ class Exports(Guarded):
         -------
         tuple of float
             The file's, if they are finite, in order and within the range of the dtype. Otherwise
-            the 0.1st and 99.9th percentile of the middle plane of the coarsest level at the first
-            time point, or of its middle 2048 x 2048 pixels where it is larger. The same on every
-            call.
+            the 0.1st and 99.9th percentile of the middle plane of the file's coarsest level at the
+            first time point, or of its middle 2048 x 2048 pixels where it is larger. The same on
+            every call.
 
         Raises
         ------
@@ -125,7 +126,7 @@ class Exports(Guarded):
         found = self._measured.get(number)
         if found is None:
             given = self.spec.channels[number].contrast_limits
-            found = self._measured[number] = contrast_limits(given, self.levels, number)
+            found = self._measured[number] = contrast_limits(given, self._stored, number)
         return found
 
     def to_dask(self, level: int = 0) -> da.Array:
@@ -180,9 +181,9 @@ class Exports(Guarded):
         -----
         Shows the first time point, every channel in its colour at its contrast limits, one added
         to the other, at the physical proportions; along Z, the brightest of the planes that share
-        chunks with the middle one. Reads the coarsest level that has `size` pixels, one plane's
-        chunks a channel. What a program may have stored as a preview is not used, for it may be
-        of other settings.
+        chunks with the middle one. Reads the file's coarsest level that has `size` pixels, one
+        plane's chunks a channel. What a program may have stored as a preview is not used, for it
+        may be of other settings.
         """
         target = os.fspath(path)
         if os.path.splitext(target)[1].lower() != ".png":
@@ -190,10 +191,10 @@ class Exports(Guarded):
         if size < 1:
             raise OutputError(f"{target}: a thumbnail cannot have {size} pixels. Give 1 or more.")
         limits = [self.contrast_limits(i) for i in range(len(self.spec.channels))]
-        picture = draw_thumbnail(self.spec, self.levels, limits, size=size)
+        picture = draw_thumbnail(self.spec, self._stored, limits, size=size)
         with open(target, "wb") as stream:
             stream.write(encode_png(picture))
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows of the image; reads nothing."""
-        return image_html(self.spec)
+        return image_html(self.spec, self._levels)

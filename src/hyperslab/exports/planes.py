@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from hyperslab.image import Level
+    from hyperslab.level import Level
 
 __all__ = ["plane_axes", "read_plane"]
 

@@ -15,7 +15,7 @@ from hyperslab.errors import StaleIndexError
 from hyperslab.index.records import fingerprint
 
 if TYPE_CHECKING:
-    from hyperslab.image import Level
+    from hyperslab.level import Level
 
 __all__ = ["Portable"]
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import math
 import os
-
-import numpy as np
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from hyperslab.layouts.spec import ImageSpec
+
+if TYPE_CHECKING:
+    from hyperslab.level import Level
 
 __all__ = [
     "human_nbytes",
     "image_text",
     "image_title",
-    "level_nbytes",
     "n_levels_text",
     "pixel_text",
     "sizes_text",
@@ -51,22 +52,19 @@ def pixel_text(spec: ImageSpec) -> str:
     )
 
 
-def n_levels_text(spec: ImageSpec) -> str:
-    """Return how many levels there are, e.g. "1 level"."""
-    return f"{len(spec.levels)} level" + ("s" if len(spec.levels) != 1 else "")
+def n_levels_text(levels: Sequence[Level]) -> str:
+    """Return how many levels there are, e.g. "1 level", "5 levels (4 of them computed)"."""
+    n_computed = sum(level.computed for level in levels)
+    computed = f" ({n_computed} of them computed)" if n_computed else ""
+    return f"{len(levels)} level{'s' if len(levels) != 1 else ''}{computed}"
 
 
-def level_nbytes(spec: ImageSpec, level: int) -> int:
-    """Return how many bytes a level takes in memory."""
-    return math.prod(spec.levels[level].shape) * np.dtype(spec.dtype).itemsize
-
-
-def image_text(spec: ImageSpec) -> str:
+def image_text(spec: ImageSpec, levels: Sequence[Level]) -> str:
     """Return what `repr` says of an image: a few lines."""
     lines = [f"<hyperslab.Image {image_title(spec)!r} ({spec.layout})"]
-    sizes = sizes_text(spec.axes, spec.levels[0].shape)
-    size = human_nbytes(level_nbytes(spec, 0))
-    lines.append(f"  {sizes}, {np.dtype(spec.dtype)}, {size}, {n_levels_text(spec)}")
+    finest = levels[0]
+    sizes, size = sizes_text(spec.axes, finest.shape), human_nbytes(finest.nbytes)
+    lines.append(f"  {sizes}, {finest.dtype}, {size}, {n_levels_text(levels)}")
     if pixel := pixel_text(spec):
         lines.append(f"  pixel {pixel}")
     if "C" in spec.axes:

@@ -14,7 +14,7 @@ from hyperslab.exports.planes import plane_axes, read_plane
 from hyperslab.layouts.spec import ChannelSpec, ImageSpec
 
 if TYPE_CHECKING:
-    from hyperslab.image import Level
+    from hyperslab.level import Level
 
 __all__ = ["blend", "channel_color", "draw_thumbnail", "resample", "thumbnail_level"]
 

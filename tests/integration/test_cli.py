@@ -175,6 +175,49 @@ def test_info_json_has_the_image(cells: Path) -> None:
     assert [c["name"] for c in layout["channels"]] == ["DAPI", "Membrane"]
 
 
+def test_info_shows_all_images(tmp_path: Path) -> None:
+    path = tmp_path / "several.h5"
+    with h5py.File(path, "w") as f:
+        f["raw"] = np.zeros((9, 20), "u2")
+        f["label"] = np.zeros((9, 20), "u1")
+    result = run("info", path)
+    assert result.exit_code == 0
+    assert "unet: 2 images" in result.stdout
+    assert "image   Y=9 X=20, uint16" in result.stdout
+    assert "labels  Y=9 X=20, uint8" in result.stdout
+    layout = json.loads(run("info", path, "--json").stdout)["layout"]
+    assert [image["dtype"] for image in layout["images"]] == ["uint16", "uint8"]
+    one = json.loads(run("info", path, "--json", "--image", "label").stdout)["layout"]
+    assert (one["image"], one["dtype"]) == ("label", "uint8")
+    assert hyperslab.open_image(path, image="label").series == ("raw", "label")
+
+
+def test_info_of_many_images(tmp_path: Path) -> None:
+    path = tmp_path / "many.h5"
+    with h5py.File(path, "w") as f:
+        for i in range(20):
+            dataset = f.create_dataset(f"image{i:02}", data=np.zeros((9, 20), "u1"))
+            dataset.attrs["CLASS"] = np.bytes_("IMAGE")
+    out = run("info", path).stdout
+    assert "hdf5_image: 20 images" in out
+    assert out.count("image   Y=9 X=20") == 4
+    assert "and 16 more:" in out
+    assert "image15, ..." in out.replace("/", "")
+
+
+def test_info_sees_a_dataset_as_an_image(tmp_path: Path) -> None:
+    path = tmp_path / "plain.h5"
+    with h5py.File(path, "w") as f:
+        f.create_dataset("x", shape=(3, 1500, 40), dtype="u1", chunks=(1, 100, 40))
+    result = run("info", path, "--layout", "x", "--axes", "TYX")
+    assert "T=3 Y=1500 X=40" in result.stdout
+    assert "2: (3, 1500, 40), (3, 750, 20) (the last 1 computed when read)" in result.stdout
+    layout = json.loads(run("info", path, "--layout", "x", "--axes", "TYX", "--json").stdout)
+    assert layout["layout"]["computed_levels"] == [[3, 750, 20]]
+    assert run("info", path, "--axes", "TYX").exit_code == 2
+    assert run("info", path, "--layout", "x", "--axes", "TY").exit_code == 1
+
+
 def test_info_lists_every_type(odd: Path) -> None:
     result = run("info", odd, "--json")
     assert result.exit_code == 0

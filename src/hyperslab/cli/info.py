@@ -37,6 +37,7 @@ _MOST_PROBLEMS = 12
 EXAMPLES = examples(
     ("hyperslab info cohort.h5", "groups, datasets, sizes and layout; what is alike is folded"),
     ("hyperslab info cells.ims --all", "every object of the file"),
+    ("hyperslab info plain.h5 --layout data --axes TZYX", "a dataset seen as an image"),
     ("hyperslab info cohort.h5 --json | jq '.objects[].path'", "the same for programs"),
 )
 
@@ -45,19 +46,30 @@ def command(
     file: Annotated[Path, typer.Argument(help="An HDF5 file.", metavar="FILE")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, unfolded.")] = False,
     everything: Annotated[bool, typer.Option("--all", help="Fold nothing.")] = False,
+    layout: Annotated[
+        str, typer.Option(help="Layout, template or dataset to see as an image.", metavar="NAME")
+    ] = "auto",
+    axes: Annotated[
+        str | None, typer.Option(help="Axes of that dataset, e.g. ZYX.", metavar="LETTERS")
+    ] = None,
+    image: Annotated[
+        str | None, typer.Option(help="Only this one of several images.", metavar="NAME")
+    ] = None,
 ) -> None:
-    """Show what is in a file: shapes, chunks, filters, sizes, and the image layout if it has one.
+    """Show what is in a file: shapes, chunks, filters, sizes, and its images if it has any.
 
     Reads metadata only. The exit status is 1 if something in the file cannot be read, a link that
     leads nowhere for instance.
     """
+    if axes is not None and layout == "auto":
+        raise typer.BadParameter("--axes needs --layout, the dataset that has them")
     path = open_file(file).path
     entries = _load(path)
     root = build_nodes(entries)
-    layout = describe_layout(path, root)
+    found = describe_layout(path, root, layout=layout, axes=axes, image=image)
     problems = [(e.path, e.problem) for e in entries if e.problem]
-    if layout.problem:
-        problems.append((layout.name, layout.problem))
+    if found.problem:
+        problems.append((found.name, found.problem))
     if as_json:
         report = {
             "hyperslab": hyperslab.__version__,
@@ -67,14 +79,14 @@ def command(
             "n_datasets": root.n_datasets,
             "stored_nbytes": root.stored_nbytes,
             "decoded_nbytes": root.decoded_nbytes,
-            "layout": layout.facts or None,
+            "layout": found.facts or None,
             "objects": [_as_dict(entry) for entry in entries],
             "problems": [{"where": where, "problem": text} for where, text in problems],
         }
         typer.echo(json.dumps(report, indent=2, ensure_ascii=False))
     else:
         out = console()
-        out.print(_header(path, entries, root, layout_lines(layout)))
+        out.print(_header(path, entries, root, layout_lines(found)))
         rows = list_rows(root, everything=everything, plain=out.options.ascii_only)
         if rows:
             out.print()

@@ -1,7 +1,8 @@
-"""What a file is as a whole: an image, a cohort of paired volumes, or neither."""
+"""What a file is as a whole: images, a cohort of paired volumes, or neither."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,11 +11,14 @@ from rich.text import Text
 from hyperslab.cli.listing import Node, shape_words
 from hyperslab.cli.terminal import size
 from hyperslab.errors import HyperslabError
-from hyperslab.image import Image, open_image
+from hyperslab.image import Image, list_images, open_image
 from hyperslab.index.session import session
 from hyperslab.layouts import recognise
 
 __all__ = ["LayoutFacts", "describe_layout", "layout_lines"]
+
+_MOST_IMAGES = 4  # that are described to people in full
+_MOST_NAMES = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,30 +29,43 @@ class LayoutFacts:
     ----------
     name
         Of an image layout, or "paired cohort"; "" for neither.
-    image
-        The image, where there is one.
+    images
+        The images, where there are any.
     facts
         As JSON can hold it.
     problem
-        Why the image cannot be described, though the file follows the layout.
+        Why the images cannot be described, though the file follows the layout.
     """
 
     name: str = ""
-    image: Image | None = None
+    images: tuple[Image, ...] = ()
     facts: dict[str, Any] = field(default_factory=dict)
     problem: str = ""
 
 
-def describe_layout(path: str, root: Node) -> LayoutFacts:
-    """Recognise the layout of the file at `path`, whose objects are below `root`."""
+def describe_layout(
+    path: str, root: Node, *, layout: str, axes: str | None, image: str | int | None
+) -> LayoutFacts:
+    """Recognise the layout of the file at `path`, whose objects are below `root`.
+
+    `layout`, `axes` and `image` as for `hyperslab.open_image`; without `image`, all are described.
+    """
     name = None
     try:
-        with session(path) as h5:
-            names = recognise(h5)
-        if not names:
-            return _cohort(root)
-        name = ", ".join(names)
-        image = open_image(path)
+        if layout == "auto":
+            with session(path) as h5:
+                names = recognise(h5)
+            if not names:
+                return _cohort(root)
+            name = ", ".join(names)
+        else:
+            name = layout
+        wanted: Sequence[str | int]
+        if image is not None:
+            wanted = [image]
+        else:
+            wanted = range(len(list_images(path, layout))) if axes is None else [0]
+        images = tuple(open_image(path, layout, axes=axes, image=each) for each in wanted)
     except (HyperslabError, KeyError, OSError, RuntimeError, TypeError, ValueError) as error:
         # What h5py raises about a damaged file is as much of an answer as our own errors.
         return LayoutFacts(
@@ -56,7 +73,10 @@ def describe_layout(path: str, root: Node) -> LayoutFacts:
             facts={"name": name} if name else {},
             problem=str(error).removeprefix(f"{path}: "),
         )
-    return LayoutFacts(name=name, image=image, facts=_image_facts(image))
+    if len(images) == 1:
+        return LayoutFacts(name=name, images=images, facts=_image_facts(images[0]))
+    several = {"name": name, "images": [_image_facts(each) for each in images]}
+    return LayoutFacts(name=name, images=images, facts=several)
 
 
 def _image_facts(image: Image) -> dict[str, Any]:
@@ -71,6 +91,7 @@ def _image_facts(image: Image) -> dict[str, Any]:
             {"shape": level.shape, "datasets_missing": level.datasets.count(None)}
             for level in image.spec.levels
         ],
+        "computed_levels": [level.shape for level in image.levels if level.computed],
         "scale": image.scale,
         "translation": image.translation,
         "units": image.units,
@@ -112,8 +133,19 @@ def _cohort(root: Node) -> LayoutFacts:
 
 def layout_lines(layout: LayoutFacts) -> list[tuple[str, Text]]:
     """Return the layout for people: labels and what stands beside them."""
-    if layout.image is not None:
-        return _image_lines(layout.image)
+    if layout.images:
+        first, *more = layout.images
+        lines = _image_lines(first)
+        if more:
+            lines[0] = ("layout", Text(f"{first.layout}: {len(layout.images)} images"))
+            lines.insert(1, ("", Text(f"“{first.name}”", "bold")))
+        for each in more[: _MOST_IMAGES - 1]:
+            lines += [("", Text(f"“{each.name}”", "bold")), *_image_lines(each)[1:]]
+        if len(more) >= _MOST_IMAGES:
+            rest = ", ".join(each.name for each in more[_MOST_IMAGES - 1 :][:_MOST_NAMES])
+            dots = ", ..." if len(more) - _MOST_IMAGES + 1 > _MOST_NAMES else ""
+            lines.append(("", Text(f"and {len(more) - _MOST_IMAGES + 1} more: {rest}{dots}")))
+        return lines
     if layout.problem:
         line = f"{layout.name or 'unknown'}: see the problem below"
         return [("layout", Text(line, "yellow"))]
@@ -130,14 +162,17 @@ def layout_lines(layout: LayoutFacts) -> list[tuple[str, Text]]:
 
 def _image_lines(image: Image) -> list[tuple[str, Text]]:
     sizes = " ".join(f"{axis}={n}" for axis, n in zip(image.axes, image.shape, strict=True))
+    held = size(image.nbytes)
     title = f"{image.layout} image" + (f" “{image.name}”" if image.name else "")
     lines = [
         ("layout", Text(title)),
-        ("image", Text(f"{sizes}, {image.dtype}, {size(image.nbytes)}")),
+        ("labels" if image.spec.labels else "image", Text(f"{sizes}, {image.dtype}, {held}")),
     ]
     n_outer = image.spec.n_outer
     shapes = ", ".join(shape_words([level.shape[n_outer:]]) for level in image.levels)
-    lines.append(("levels", Text(f"{len(image.levels)}: {shapes}")))
+    n_computed = sum(level.computed for level in image.levels)
+    computed = f" (the last {n_computed} computed when read)" if n_computed else ""
+    lines.append(("levels", Text(f"{len(image.levels)}: {shapes}{computed}")))
     space = [i for i, axis in enumerate(image.axes) if axis in "ZYX"]
     units = {image.units[i] for i in space}
     if units != {""}:

@@ -189,11 +189,12 @@ def test_only_what_is_shown_is_decoded(write: Callable[..., Path]) -> None:
     img = open_plain(write(compression="gzip"))
     _ = img.levels[2][1, 0, :8, :8]
     stats = hs.last_stats()
-    # A cell has the size of a chunk; one of 32 x 33 pixels here is 128 x 131 pixels of the finest.
+    # A cell is as wide as a chunk; one of 32 x 33 pixels here is 128 x 131 pixels of the finest. It
+    # is one plane deep, which is 4 planes of the finest.
     n_finest = 2 * 4 * 4
     assert stats.bytes_decoded == n_finest * 3 * 32 * 40 * 2
     assert stats.chunks_decoded == n_finest
-    _ = img.levels[2][1, 1, 8:16, 20:]
+    _ = img.levels[2][1, 0, 8:16, 20:]
     assert hs.last_stats().chunks_decoded == 0
     assert hs.last_stats().chunks_cached == 1
     _ = img.levels[1][1, 0, :60, :66]  # what lies between was kept

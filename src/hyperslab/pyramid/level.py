@@ -93,11 +93,17 @@ class ComputedLevel(Level):
 
     @property
     def chunks(self) -> tuple[int, ...]:
-        """What is computed together: planes as deep as the finer level's chunks."""
-        down, right = plane_axes(self.axes)
+        """What is computed together.
+
+        In the plane as large as the finer level's chunks; along other axes no more than these hold,
+        so that a plane is computed from one slab of chunks.
+        """
+        plane = plane_axes(self.axes)
         cell = [
-            min(whole, max(n, _LEAST_CELL) if axis in (down, right) else n)
-            for axis, (n, whole) in enumerate(zip(self._finer.chunks, self.shape, strict=True))
+            min(whole, max(n, _LEAST_CELL) if axis in plane else -(-n // step))
+            for axis, (n, step, whole) in enumerate(
+                zip(self._finer.chunks, self._steps(), self.shape, strict=True)
+            )
         ]
         for axis in range(self.ndim):
             while cell[axis] > 1 and math.prod(cell) * self.dtype.itemsize > _MOST_CELL_NBYTES:

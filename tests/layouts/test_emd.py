@@ -265,6 +265,43 @@ def test_velox(tmp_path: Path) -> None:
     assert spec.channels[0].name == "HAADF"
 
 
+def write_display(path: Path, name: str, **facts: Any) -> None:
+    with h5py.File(path, "r+") as h5:
+        h5[f"Presentation/Displays/ImageDisplay/{name}"] = [json.dumps(facts)]
+
+
+def test_velox_images_are_called_what_the_file_shows_them_as(tmp_path: Path) -> None:
+    text = json.dumps({"BinaryResult": {"Detector": "DF4", "PixelSize": {"width": 1, "height": 1}}})
+    path = write_velox(tmp_path / "a.emd", text.encode())
+    write_display(path, "0", dataPath="/Data/Image/other", display={"label": "another"})
+    assert [c.name for c in described(path).channels] == ["DF4"]
+    write_display(
+        path, "1", dataPath="/Data/Image/0a1b", display={"label": "DF4-A%20%28left%29"},
+        displayLevelsRange={"begin": "-2.5", "end": "40"}, gamma="0.5",
+    )  # fmt: skip
+    (channel,) = described(path).channels
+    assert (channel.name, channel.contrast_limits, channel.gamma) == (
+        "DF4-A (left)", (-2.5, 40.0), 0.5,
+    )  # fmt: skip
+
+
+def test_velox_displays_that_make_no_sense(tmp_path: Path) -> None:
+    text = json.dumps({"BinaryResult": {"Detector": "DF4", "PixelSize": {"width": 1, "height": 1}}})
+    path = write_velox(tmp_path / "a.emd", text.encode())
+    with h5py.File(path, "r+") as h5:
+        displays = h5.create_group("Presentation/Displays/ImageDisplay")
+        displays.create_group("0")
+        displays["1"] = 3
+        displays["2"] = [b"no JSON"]
+        displays["3"] = [b"[" * 100_000]
+    write_display(
+        path, "4", dataPath="/Data/Image/0a1b", display=7,
+        displayLevelsRange={"begin": "5", "end": "5"}, gamma="0",
+    )  # fmt: skip
+    (channel,) = described(path).channels
+    assert (channel.name, channel.contrast_limits, channel.gamma) == ("DF4", None, None)
+
+
 @pytest.mark.parametrize("text", [b"", b"{", b"[1]", b'{"BinaryResult": 3}', b"[" * 1900])
 def test_velox_without_sense(tmp_path: Path, text: bytes) -> None:
     path = write_velox(tmp_path / "a.emd", text)
@@ -281,7 +318,7 @@ def test_real_velox_files(corpus: Any) -> None:
     assert (img.axes, img.shape, img.units) == ("TYX", (2, 3, 3), ("", "m", "m"))
     assert img.scale[1:] == (8.1728831922978511e-12,) * 2
     assert img.translation[1:] == (-1.6738064777825999e-08,) * 2
-    assert img.channels[0].name == "BM-Ceta"
+    assert img.channels[0].name == "Ceta"
     path = corpus.path("emd/fei_example_dpc_titles.emd")
     with h5py.File(path) as h5:  # all but the Fourier transforms, of compound elements
         want = [i for i in h5["Data/Image"] if h5["Data/Image"][i]["Data"].dtype.names is None]

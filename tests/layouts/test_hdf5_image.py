@@ -166,6 +166,42 @@ def test_an_unknown_image(picture: Callable[..., Path]) -> None:
     assert recognised(picture((5, 6), {"CLASS": "PALETTE"})) == []
 
 
+def test_names_of_an_acquisition(tmp_path: Path) -> None:
+    path = tmp_path / "scan.h5"
+    with h5py.File(path, "w") as h5:
+        for name, count in (("One", 1), ("Many", 3), ("Bands", 4)):
+            image = h5.create_dataset(f"{name}/ImageData/Image", data=np.zeros((count, 5, 6), "u2"))
+            for axis, label in zip(image.dims, "CYX", strict=True):
+                axis.label = label
+        h5["One/PhysicalData/ChannelDescription"] = ["Secondary electrons"]
+        h5["Many/PhysicalData/ChannelDescription"] = ["DAPI", "", "Cy5"]
+        h5["Bands/PhysicalData/ChannelDescription"] = ["Spectrum"]
+        h5["Bands/ImageData/Scale"] = np.array([4e-7, 4.5e-7, 5e-7, 5.125e-7])
+        h5["Bands/ImageData/Scale"].attrs["UNIT"] = "m"
+        h5["Bands/ImageData/Scale"].make_scale("C")
+        h5["Bands/ImageData/Image"].dims[0].attach_scale(h5["Bands/ImageData/Scale"])
+        for name in ("One", "Many", "Bands"):  # once the scale is there: HDF5 takes it for one
+            h5[f"{name}/ImageData/Image"].attrs["CLASS"] = np.bytes_("IMAGE")
+    found = {
+        image.split("/")[0]: [c.name for c in described(path, image).channels]
+        for image in names(path)
+    }
+    assert found == {
+        "One": ["Secondary electrons"],
+        "Many": ["DAPI", "Channel 1", "Cy5"],
+        "Bands": ["400 nm", "450 nm", "500 nm", "512.5 nm"],
+    }
+
+
+def test_names_that_are_none(tmp_path: Path) -> None:
+    path = tmp_path / "scan.h5"
+    with h5py.File(path, "w") as h5:
+        image = h5.create_dataset("A/ImageData/Image", data=np.zeros((5, 6), "u2"))
+        image.attrs["CLASS"] = np.bytes_("IMAGE")
+        h5.create_group("A/PhysicalData/ChannelDescription")
+    assert [c.name for c in described(path).channels] == ["Channel 0"]
+
+
 # --- real files ----------------------------------------------------------------------------------
 
 

@@ -110,9 +110,80 @@ def test_the_default_comes_first(nexus: Callable[..., Path]) -> None:
 
     path = nexus(edit)
     assert names(path) == ("other/shown", "entry/scan")
-    with pytest.raises(LayoutError, match="other/shown"):
-        described(path)
+    assert described(path).levels[0].datasets == ("/other/shown/counts",)
     assert described(path, "entry/scan").levels[0].datasets == ("/entry/scan/counts",)
+
+
+@pytest.mark.parametrize("entries", [1, 2])
+def test_the_only_entry_is_the_default_one(nexus: Callable[..., Path], entries: int) -> None:
+    def edit(h5: h5py.File, data: h5py.Group) -> None:
+        h5.copy("entry/scan", "entry/later")
+        h5["entry"].attrs["default"] = "scan"
+        for i in range(1, entries):
+            h5.create_group(f"entry{i}").attrs["NX_class"] = "NXentry"
+
+    path = nexus(edit)
+    assert set(names(path)) == {"entry/scan", "entry/later"}
+    if entries == 1:
+        assert described(path).name == names(path)[0] == "entry/scan"
+    else:  # the file does not say which entry
+        with pytest.raises(LayoutError, match="holds 2 images: 'entry/later', 'entry/scan'"):
+            described(path)
+
+
+@pytest.mark.parametrize("default", ["nowhere", "notes", "line"])
+def test_a_default_that_is_no_image(nexus: Callable[..., Path], default: str) -> None:
+    def edit(h5: h5py.File, data: h5py.Group) -> None:
+        h5.copy("entry/scan", "entry/later")
+        h5.create_group("entry/notes")
+        line = h5.create_group("entry/line")
+        line.attrs.update({"NX_class": "NXdata", "signal": "data"})
+        line["data"] = np.zeros(5)
+        h5["entry"].attrs["default"] = default
+
+    with pytest.raises(LayoutError, match="holds 2 images"):
+        described(nexus(edit))
+
+
+def test_a_default_that_is_in_a_missing_file(nexus: Callable[..., Path]) -> None:
+    def edit(h5: h5py.File, data: h5py.Group) -> None:
+        del data["counts"]
+        data["counts"] = h5py.ExternalLink("detector.h5", "counts")
+        h5.copy("entry/scan", "entry/later")
+        h5["entry"].attrs["default"] = "scan"
+
+    path = nexus(edit)
+    assert names(path) == ("entry/scan", "entry/later")
+    with pytest.raises(MissingSourceError, match=r"detector\.h5"):
+        described(path)
+
+
+def test_parts_of_a_series_are_all_listed(nexus: Callable[..., Path]) -> None:
+    def edit(h5: h5py.File, data: h5py.Group) -> None:
+        for name in ("data_000001", "data_000002"):
+            data[name] = PIXELS
+        data.attrs["signal"] = "data_000001"
+        h5.attrs["default"] = "entry"
+        h5["entry"].attrs["default"] = "scan"
+
+    path = nexus(edit)
+    assert names(path) == ("entry/scan/data_000001", "entry/scan/data_000002")
+    with pytest.raises(LayoutError, match="holds 2 images"):  # neither is the whole
+        described(path)
+    with h5py.File(path, "r+") as h5:
+        del h5["entry/scan/data_000002"]
+    assert described(path).levels[0].datasets == ("/entry/scan/data_000001",)
+
+
+def test_one_axis_beside_channels(nexus: Callable[..., Path]) -> None:
+    def edit(h5: h5py.File, data: h5py.Group) -> None:
+        del data["counts"]
+        data["counts"] = PIXELS[0]
+        data.attrs["axes"] = ["channel", "x"]
+
+    spec = assert_planes(nexus(edit)).spec  # 5 channels of one line each would be no planes
+    assert (spec.axes, [c.name for c in spec.channels]) == ("SX", ["Channel 0"])
+    assert spec.scale == (1.0, 1.0)
 
 
 def test_measured_positions_stand_in_for_those_asked_for(nexus: Callable[..., Path]) -> None:
@@ -131,6 +202,7 @@ def test_several_signals(nexus: Callable[..., Path]) -> None:
 
     path = nexus(edit)
     assert names(path) == ("entry/scan/counts", "entry/scan/errors")
+    assert described(path).name == "entry/scan/counts"  # the main one
     assert assert_planes(path, "entry/scan/errors").dtype == np.float64
 
 

@@ -27,6 +27,7 @@ KINDS = {
     "hdf5_image": {"hdf5-image", "microscopy-5d-h5"},
     "unet": {"training-h5"},
     "slices": set(),
+    "labelled": {"microscopy-h5", "layout"},
 }
 
 LOOK = """

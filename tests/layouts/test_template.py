@@ -322,3 +322,22 @@ def test_the_message_about_a_large_file_is_short(tmp_path: Path) -> None:
     with session(path) as h5, pytest.raises(LayoutError, match=r", \.\.\.") as caught:
         describe(h5, path)
     assert len(str(caught.value)) < 1500
+
+
+def test_a_type_that_numpy_has_not(tmp_path: Path) -> None:
+    """A sound file is not called damaged over it."""
+    quadruple = h5py.h5t.IEEE_F64LE.copy()
+    quadruple.set_size(16)
+    quadruple.set_precision(128)
+    quadruple.set_fields(127, 112, 15, 0, 112)
+    quadruple.set_ebias(16383)
+    path = str(tmp_path / "a.h5")
+    with h5py.File(path, "w") as h5:
+        h5py.h5d.create(h5.id, b"wide", quadruple, h5py.h5s.create_simple((3, 4)))
+    with session(path) as h5:
+        with pytest.raises(ValueError, match="Insufficient precision"):
+            _ = h5["wide"].dtype
+        with pytest.raises(LayoutError, match=r"/wide \(3, 4\) of a type that NumPy has not"):
+            describe(h5, path)
+        with pytest.raises(LayoutError, match="/wide has elements of a type that NumPy has not"):
+            describe(h5, path, "wide")

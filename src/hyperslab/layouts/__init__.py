@@ -6,13 +6,14 @@ A layout describes: it says which datasets make up an image, and what is known a
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, wraps
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
-from hyperslab.errors import DamagedFileError, HyperslabError, LayoutError
+from hyperslab.errors import DamagedFileError, HyperslabError, LayoutError, MetadataWarning
 from hyperslab.layouts import (
     bdv,
     emd,
@@ -21,6 +22,7 @@ from hyperslab.layouts import (
     hyperspy,
     ilastik,
     imaris,
+    labelled,
     lmb,
     luxendo,
     matlab,
@@ -68,14 +70,18 @@ class Layout:
         What an image is; the arguments are the open file, its path, and the image's name.
     images
         Names of the images in a file; a file with one only may call it "".
+    default
+        Which of several images the file itself says is the one to show; None: it says nothing.
     general
-        Whether other conventions build upon it: it counts only for files that follow no other.
+        1 where other conventions build upon it: it counts only for files that follow none with 0;
+        2 where it counts only for files that follow none with 1 either.
     """
 
     matches: Callable[[h5py.File], bool]
     describe: Callable[[h5py.File, str, str], ImageSpec]
     images: Callable[[h5py.File], tuple[str, ...]] = lambda h5: ("",)
-    general: bool = False
+    default: Callable[[h5py.File], str | None] = lambda h5: None
+    general: int = 0
 
 
 def _describe_imaris(h5: h5py.File, path: str, image: str) -> ImageSpec:
@@ -90,7 +96,9 @@ LAYOUTS: dict[str, Layout] = {
     "lmb": Layout(matches=lmb.matches, describe=lmb.describe, images=lmb.images),
     "ilastik": Layout(matches=ilastik.matches, describe=ilastik.describe, images=ilastik.images),
     "matlab": Layout(matches=matlab.matches, describe=matlab.describe, images=matlab.images),
-    "nexus": Layout(matches=nexus.matches, describe=nexus.describe, images=nexus.images),
+    "nexus": Layout(
+        matches=nexus.matches, describe=nexus.describe, images=nexus.images, default=nexus.default
+    ),
     "emd": Layout(matches=emd.matches, describe=emd.describe, images=emd.images),
     "velox": Layout(matches=velox.matches, describe=velox.describe, images=velox.images),
     "hyperspy": Layout(
@@ -102,11 +110,14 @@ LAYOUTS: dict[str, Layout] = {
         matches=hdf5_image.matches,
         describe=hdf5_image.describe,
         images=hdf5_image.images,
-        general=True,
+        general=1,
     ),
-    "unet": Layout(matches=unet.matches, describe=unet.describe, images=unet.images, general=True),
+    "unet": Layout(matches=unet.matches, describe=unet.describe, images=unet.images, general=1),
     "slices": Layout(
-        matches=slices.matches, describe=slices.describe, images=slices.images, general=True
+        matches=slices.matches, describe=slices.describe, images=slices.images, general=1
+    ),
+    "labelled": Layout(
+        matches=labelled.matches, describe=labelled.describe, images=labelled.images, general=2
     ),
 }
 
@@ -116,21 +127,44 @@ def known_layouts() -> dict[str, Layout]:
     """Return all layouts by name: ours, and those of installed packages.
 
     A package registers a `Layout` under the entry point group "hyperslab.layouts".
+
+    Warns
+    -----
+    MetadataWarning
+        For one that cannot be loaded, is no `Layout`, or has the name of one of ours; it is left
+        out, so that files of other layouts open.
     """
     found = dict(LAYOUTS)
     for entry in entry_points(group="hyperslab.layouts"):
-        found.setdefault(entry.name, entry.load())
+        package = entry.dist.name if entry.dist is not None else "?"
+        problem = "there is one of that name already"
+        if entry.name not in found:
+            try:
+                loaded = entry.load()
+            except Exception as error:  # noqa: BLE001 - a module may raise anything when imported
+                problem = f"{type(error).__name__}: {error}"
+            else:
+                if isinstance(loaded, Layout):
+                    found[entry.name] = loaded
+                    continue
+                problem = f"it is {loaded!r}, not a hyperslab.layouts.Layout"
+        warnings.warn(
+            f"the layout {entry.name!r} of the installed package {package!r} ({entry.value}) is "
+            f"left out: {problem}. Update or remove that package.",
+            MetadataWarning,
+            stacklevel=2,
+        )
     return found
 
 
 def recognise(h5: h5py.File) -> list[str]:
     """Return the names of the layouts that a file follows; general ones if it follows no other."""
     layouts = known_layouts()
-    for general in (False, True):
+    for general in sorted({layout.general for layout in layouts.values()}):
         names = [
             name
             for name, layout in layouts.items()
-            if layout.general is general and layout.matches(h5)
+            if layout.general == general and layout.matches(h5)
         ]
         if names:
             return names
@@ -181,7 +215,8 @@ def describe(
     axes
         Only with a template or a path: letters of the axes.
     image
-        Name or number of an image, where the file has several.
+        Name or number of an image, where the file has several and does not say itself which of
+        them to show.
 
     Returns
     -------
@@ -190,8 +225,8 @@ def describe(
     Raises
     ------
     LayoutError
-        No layout fits, or several do, or there are several images and none was chosen; the message
-        lists the choices.
+        No layout fits, or several do, or there are several images and none was chosen, neither
+        here nor by the file; the message lists the choices.
     MissingSourceError
         A file that the image is linked to is not there.
     DamagedFileError
@@ -207,7 +242,10 @@ def describe(
                 file=path,
             )
         found = layouts[name]
-        return found.describe(h5, path, _choose_image(found.images(h5), image, path, name))
+        images = found.images(h5)
+        if image is None and len(images) > 1:
+            image = found.default(h5)
+        return found.describe(h5, path, _choose_image(images, image, path, name))
     if name is not None and ("{" in name or child(h5, name) is not None):
         return describe_template(h5, path, name, axes=axes)
     if name is None:

@@ -19,7 +19,10 @@ from hyperslab.layouts.items import warn
 if TYPE_CHECKING:
     import h5py
 
-__all__ = ["Axis", "axis_letters", "axis_of", "read_vector", "tidy_unit"]
+__all__ = [
+    "Axis", "axis_letters", "axis_of", "labels_of", "meant_by", "read_vector", "scale_of",
+    "tidy_unit",
+]  # fmt: skip
 
 _MOST = 1 << 20  # coordinates along one axis; more of them are something else
 _UNEVEN = 0.01  # how far, in steps, a coordinate may lie from the straight line
@@ -96,7 +99,7 @@ def axis_letters(names: Sequence[str], *, unnamed: str = "XYZTC") -> str:
     found: dict[int, str] = {}
     named = {i: name for i, name in enumerate(names) if not _MEANINGLESS.fullmatch(name.strip())}
     for i in reversed(named):
-        letter = _meaning(named[i])
+        letter = meant_by(named[i])
         if letter is not None and letter not in found.values():
             found[i] = letter
     for i in range(len(names) - 1, -1, -1):
@@ -115,7 +118,8 @@ def axis_letters(names: Sequence[str], *, unnamed: str = "XYZTC") -> str:
     return "".join(found[i] for i in range(len(names)))
 
 
-def _meaning(name: str) -> str | None:
+def meant_by(name: str) -> str | None:
+    """Return the letter that a name stands for: "sample_y" is Y, "kx" X, "energy" E; or None."""
     words = [word.lower() for word in _WORD.findall(name)]
     letters: list[str] = [_LETTER_OF[word] for word in words if word in _LETTER_OF]
     if not letters and len(words) == 1 and len(words[0]) == 2 and words[0][1] in "xyz":
@@ -131,6 +135,26 @@ def tidy_unit(said: str | None) -> str:
         return ""
     text = said.strip("[]() ").replace("_", "").replace("\u00b5", "u").replace("\u03bc", "u")
     return _UNITS.get(text.lower(), text)
+
+
+def labels_of(dataset: h5py.Dataset) -> list[str]:
+    """Label of every dimension, "" where there is none."""
+    labels = []
+    for i in range(dataset.ndim):
+        try:
+            labels.append(dataset.dims[i].label)
+        except (OSError, RuntimeError, TypeError, ValueError, KeyError, AttributeError):
+            labels.append("")  # what is there of it is damaged, and was optional
+    return labels
+
+
+def scale_of(dataset: h5py.Dataset, axis: int) -> Any:
+    """Return the first scale of a dimension, a dataset; None where there is none."""
+    try:
+        scales = dataset.dims[axis]
+        return scales[0] if len(scales) else None
+    except (OSError, RuntimeError, TypeError, ValueError, KeyError, AttributeError):
+        return None
 
 
 def read_vector(item: h5py.Dataset | Any) -> NDArray[np.float64] | None:

@@ -2,19 +2,31 @@
 
 Colours lie last (INTERLACE_PIXEL), between rows and columns (INTERLACE_LINE) or first
 (INTERLACE_PLANE). Labels and scales of dimensions, where attached, say what other axes are.
+Acquisitions as SVI and Delmic lay them out, `NAME/ImageData/Image`, have the names of channels in
+`NAME/PhysicalData/ChannelDescription`. Their positions (`XOffset` ...) are not used: writers differ
+in what they mean by it.
 
 Source of the format facts: the HDF Group's "HDF5 Image and Palette Specification", version 1.2.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hyperslab.errors import LayoutError
-from hyperslab.layouts.axes import Axis, axis_letters, axis_of, read_vector, tidy_unit
-from hyperslab.layouts.items import numbers, read_text, warn
+from hyperslab.layouts.axes import (
+    Axis,
+    axis_letters,
+    axis_of,
+    labels_of,
+    read_vector,
+    scale_of,
+    tidy_unit,
+)
+from hyperslab.layouts.items import as_text, numbers, read_text, warn
 from hyperslab.layouts.links import child
 from hyperslab.layouts.single import describe_single, is_image, objects_below
 from hyperslab.layouts.spec import ChannelSpec, ImageSpec
@@ -27,6 +39,7 @@ __all__ = ["describe", "images", "matches"]
 Triple = tuple[float, float, float]
 
 _DEPTH = 4
+_NAMES = "PhysicalData/ChannelDescription"  # beside the group that holds the image
 _INTERLACE = {"INTERLACE_PIXEL": -1, "INTERLACE_LINE": -2, "INTERLACE_PLANE": -3}
 _RGB: tuple[tuple[str, Triple], ...] = (
     ("Red", (1.0, 0.0, 0.0)), ("Green", (0.0, 1.0, 0.0)), ("Blue", (0.0, 0.0, 1.0)),
@@ -68,6 +81,7 @@ def describe(h5: h5py.File, path: str, image: str) -> ImageSpec:
     -------
     ImageSpec
         Colours are channels; an indexed image has its palette as the channel's `color_table`.
+        Where axis C has a scale, channels are named after it ("512.5 nm").
 
     Raises
     ------
@@ -90,7 +104,11 @@ def describe(h5: h5py.File, path: str, image: str) -> ImageSpec:
             f"{', '.join(map(repr, images(h5))) or 'none'}.",
             file=path,
         )
-    names, scales = _dimensions(data)
+    scales = [scale_of(data, i) for i in range(data.ndim)]
+    names = [
+        label or read_text(scale, "NAME") or ""
+        for label, scale in zip(labels_of(data), scales, strict=True)
+    ]
     colour = _colour_axis(data, path)
     if colour is not None:
         names[colour] = "channel"
@@ -103,25 +121,40 @@ def describe(h5: h5py.File, path: str, image: str) -> ImageSpec:
         for scale, letter, size in zip(scales, letters, data.shape, strict=True)
     ]
     count = data.shape[letters.index("C")] if "C" in letters else 1
+    channels = _channels(h5, data, count, path, in_colour=colour is not None)
+    if colour is None:
+        bands = scales[letters.index("C")] if "C" in letters else None
+        channels = _named(channels, child(data.parent.parent, _NAMES), bands)
     return describe_single(
         data, axes, layout="hdf5_image", file=path, name=image, path=f"/{image}",
-        channels=_channels(h5, data, count, path, in_colour=colour is not None),
+        channels=channels,
     )  # fmt: skip
 
 
-def _dimensions(data: h5py.Dataset) -> tuple[list[str], list[Any]]:
-    """Label and first scale of every axis."""
-    names, scales = [], []
-    for i in range(data.ndim):
-        label, scale = "", None
-        try:
-            label = data.dims[i].label
-            scale = data.dims[i][0] if len(data.dims[i]) else None
-        except (OSError, RuntimeError, TypeError, ValueError, KeyError, AttributeError):
-            pass  # what is there of it is damaged, and was optional
-        names.append(label or read_text(scale, "NAME") or "")
-        scales.append(scale)
-    return names, scales
+def _named(channels: list[ChannelSpec], names: Any, bands: Any) -> list[ChannelSpec]:
+    """Give channels the names of an acquisition, or their wavelengths, where there are some."""
+    try:
+        said = np.atleast_1d(names[()]).ravel() if names.size <= len(channels) else ()
+    except (AttributeError, OSError, RuntimeError, TypeError, ValueError):
+        said = ()  # not there, a group, damaged
+    texts = [as_text(name) for name in said]
+    if len(texts) < len(channels):
+        texts = _wavelengths(bands, len(channels))
+    return [
+        replace(channel, name=text) if text else channel
+        for channel, text in zip(channels, texts or [None] * len(channels), strict=True)
+    ]
+
+
+def _wavelengths(scale: Any, count: int) -> list[str | None]:
+    """Texts such as "512.5 nm" for the steps of a scale; nothing if it does not fit."""
+    values = read_vector(scale)
+    if values is None or len(values) != count or scale.ndim == 0:
+        return []
+    unit = tidy_unit(read_text(scale, "UNIT") or read_text(scale, "units"))
+    if unit == "m":
+        values, unit = values * 1e9, "nm"
+    return [f"{value:.6g} {unit}".rstrip() for value in values]
 
 
 def _axis(scale: Any, letter: str, size: int, path: str, subject: str) -> Axis:

@@ -6,12 +6,18 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from hyperslab.errors import MissingSourceError
 
 if TYPE_CHECKING:
     import h5py
 
-__all__ = ["child", "child_names", "follow", "has_dataset", "list_contents", "numbered"]
+__all__ = [
+    "child", "child_names", "dtype_of", "follow", "has_dataset", "list_contents", "numbered",
+]  # fmt: skip
+
+_NO_TYPE = "of a type that NumPy has not"
 
 
 def child_names(group: h5py.Group) -> list[str]:
@@ -158,14 +164,16 @@ def list_contents(h5: h5py.File, *, most: int = 12) -> str:
                 lines.append(f"{prefix}/{name} (a link that leads nowhere)")
                 continue
             if isinstance(child, h5py.Dataset):
-                lines.append(f"{prefix}/{name} {child.shape} {_type_of(child)}")
+                lines.append(f"{prefix}/{name} {child.shape} {dtype_of(child) or _NO_TYPE}")
             elif isinstance(child, h5py.Group):
                 queue.append((f"{prefix}/{name}", child))
     return ", ".join(lines) or "no dataset"
 
 
-def _type_of(dataset: h5py.Dataset) -> str:
+def dtype_of(dataset: h5py.Dataset) -> np.dtype[Any] | None:
+    """Element type as NumPy has it; None for one that NumPy has not (quadruple precision ...)."""
     try:
-        return str(dataset.dtype)
-    except (OSError, RuntimeError, TypeError):
-        return "of a type that NumPy has not"
+        dtype: np.dtype[Any] = np.dtype(dataset.dtype)
+    except (OSError, RuntimeError, TypeError, ValueError):
+        return None
+    return dtype

@@ -3,7 +3,7 @@
 An NXdata group names its signal (attribute `signal`) and its axes (`axes`, `NAME_indices`); before
 2014 the signal had an attribute `signal` = 1, the axes an attribute `axis` with the number of their
 dimension, from 1. The attribute `default` leads from the file to an entry and from there to the
-group that should be shown first.
+group that should be shown first; a file with one entry needs none.
 
 Source of the format facts: the NeXus manual, "NXdata" and "Associating plottable data".
 """
@@ -25,10 +25,11 @@ from hyperslab.layouts.spec import ImageSpec
 if TYPE_CHECKING:
     import h5py
 
-__all__ = ["describe", "images", "matches"]
+__all__ = ["default", "describe", "images", "matches"]
 
 _DEPTH = 5
 _SIGNAL_NAMES = re.compile(r"data(_[0-9]{6})?")  # of detectors that name no signal
+_PART = re.compile(r"data_[0-9]{6}")  # of a series of frames that is spread over several files
 # Groups of these kinds hold settings and raw parts of what an NXdata group shows.
 _CLOSED = ("NXdata", "NXinstrument", "NXsample", "NXuser", "NXmonitor", "NXnote", "NXsource")
 
@@ -55,6 +56,28 @@ def images(h5: h5py.File) -> tuple[str, ...]:
     return tuple(present or missing)
 
 
+def default(h5: h5py.File) -> str | None:
+    """Name the image to show where none is asked for; None where the file does not say.
+
+    That is the main signal of the group that `default` leads to, or of the only one that has an
+    image. A part of a series of frames is never it: nobody should take it for the whole.
+    """
+    present, missing = _find(h5)
+    found = present or missing  # as in `images`
+    groups: dict[str, list[str]] = {}
+    for name, where in found.items():
+        groups.setdefault(where.rpartition("/")[0].strip("/"), []).append(name)
+    chosen = _default_group(h5)
+    if chosen not in groups:
+        if len(groups) != 1:
+            return None
+        (chosen,) = groups
+    signals = _signals(child(h5, chosen))
+    main = next((n for n in groups[chosen] if found[n] == f"/{chosen}/{signals[0]}"), None)
+    several = len(groups[chosen]) > 1
+    return None if several and all(map(_PART.fullmatch, signals)) else main
+
+
 def _find(h5: h5py.File) -> tuple[dict[str, str], dict[str, str]]:
     """Path of the signal's dataset by image name: of those that are there, and of the others."""
     present: dict[str, str] = {}
@@ -78,15 +101,26 @@ def _data_groups(h5: h5py.File) -> list[tuple[str, Any]]:
         for path, item in objects_below(h5, depth=_DEPTH, closed=_is_closed)
         if read_text(item, "NX_class") == "NXdata"
     }
+    chosen = _default_group(h5)
+    if chosen in found:
+        found = {chosen: found[chosen]} | found
+    return list(found.items())
+
+
+def _default_group(h5: h5py.File) -> str:
+    """Path of what the attributes `default` lead to, from the file or from its only entry."""
     parts: list[str] = []
     at: Any = h5
+    if read_text(h5, "default") is None:
+        tops = {name: child(h5, name) for name in names_in(h5)[:100]}
+        parts = [name for name, item in tops.items() if read_text(item, "NX_class") == "NXentry"]
+        if len(parts) != 1:
+            return ""
+        at = tops[parts[0]]
     while len(parts) < _DEPTH and (step := read_text(at, "default")):
         parts.extend(part for part in step.split("/") if part)
         at = child(at, step)
-    default = "/".join(parts)
-    if default in found:
-        found = {default: found[default]} | found
-    return list(found.items())
+    return "/".join(parts)
 
 
 def _is_closed(group: h5py.Group) -> bool:
@@ -98,8 +132,10 @@ def _signals(group: Any) -> list[str]:
     links = names_in(group)
     main = read_text(group, "signal")
     if main in links:
-        auxiliary = [name for name in _names(group, "auxiliary_signals") if name in links]
-        return list(dict.fromkeys([main, *auxiliary]))
+        others = [name for name in _names(group, "auxiliary_signals") if name in links]
+        if _PART.fullmatch(main):  # the main one of several parts is the first
+            others += [name for name in links if _PART.fullmatch(name)]
+        return list(dict.fromkeys([main, *others]))
     numbered = {}
     for name in links:
         number = whole(read_text(child(group, name), "signal"))

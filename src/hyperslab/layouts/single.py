@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hyperslab.layouts.axes import Axis
@@ -136,8 +137,12 @@ def describe_single(
     Returns
     -------
     ImageSpec
-        One level, no outer axes.
+        One level, no outer axes. Axis C becomes S, and its channels one, where they would not be
+        planes.
     """
+    if len(axes) == 2 and "C" in (axis.letter for axis in axes):
+        axes = [replace(axis, letter="S") if axis.letter == "C" else axis for axis in axes]
+        channels = None
     if order is None:
         order = arrange([axis.letter for axis in axes])
     shape = tuple(int(dataset.shape[i]) for i in order)

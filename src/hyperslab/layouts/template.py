@@ -12,7 +12,7 @@ import numpy as np
 
 from hyperslab.errors import LayoutError
 from hyperslab.layouts.items import numbers, read_text, warn
-from hyperslab.layouts.links import child_names, follow, list_contents
+from hyperslab.layouts.links import child_names, dtype_of, follow, list_contents
 from hyperslab.layouts.spec import ChannelSpec, ImageSpec, LevelSpec
 
 if TYPE_CHECKING:
@@ -208,14 +208,15 @@ def _find(
                         "Give the width in the template, such as {t:03d}.",
                         file=path,
                     )
-                if group.dtype.kind not in "biufc" or group.shape is None:
+                dtype = dtype_of(group)
+                if dtype is None or dtype.kind not in "biufc" or group.shape is None:
+                    told = dtype or "that NumPy has not"
                     raise LayoutError(
-                        f"{path}: {prefix} has elements of type {group.dtype}, an image has "
-                        "numbers.",
+                        f"{path}: {prefix} has elements of a type {told}, an image has numbers.",
                         file=path,
                         dataset=prefix,
                     )
-                found[index] = _Found(prefix, group.shape, np.dtype(group.dtype))
+                found[index] = _Found(prefix, group.shape, dtype)
             return
         if not isinstance(group, h5py.Group):
             return

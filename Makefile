@@ -6,6 +6,7 @@
 #   make lint     ruff, mypy, the import floors, the docs built strictly
 #   make bench    hyperslab against h5py and hidefix, in ratios (PLOT=FILE.png draws them)
 #   make bench-training   loaders for training, against what the web advises
+#   make bench-viewing    scrolling, opening and materialising, against what viewers use
 #   make docs     the docs, in site/
 #   make fuzz     the property tests, for much longer and with new random cases
 #   make clean    remove what the targets above wrote, .venv excepted
@@ -20,7 +21,7 @@ export NO_MKDOCS_2_WARNING := 1
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup demo test lint bench bench-training docs fuzz clean
+.PHONY: setup demo test lint bench bench-training bench-viewing docs fuzz clean
 .DELETE_ON_ERROR:
 
 setup: $(READY)
@@ -36,7 +37,7 @@ $(READY): pyproject.toml constraints.txt
 	    exit 2; }
 	@echo "Installing into .venv: a minute or two"
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check \
-	    -c constraints.txt -e '.[dev,torch,plot,bench,dask]'
+	    -c constraints.txt -e '.[dev,torch,plot,bench,dask,napari]'
 	@touch $@
 
 demo: $(READY)
@@ -57,6 +58,9 @@ bench: $(READY)
 
 bench-training: $(READY)
 	$(BIN)/python -m benchmarks.training
+
+bench-viewing: $(READY)
+	$(BIN)/python -m benchmarks.viewing
 
 docs: $(READY)
 	$(BIN)/mkdocs build --strict

@@ -112,8 +112,11 @@ class Image(Exports):
 
         Looks the file's objects up again, each time.
         """
+        layout, axes, _, _ = self._request
+        if axes is not None:
+            return (self._spec.name,)  # a template, or a dataset
         with session(self._container.path) as h5:
-            return image_names(h5, self._container.path, self._request[0])
+            return image_names(h5, self._container.path, layout)
 
     @property
     def layout(self) -> str:

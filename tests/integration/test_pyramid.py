@@ -384,5 +384,6 @@ def test_a_small_image_needs_none(write: Callable[..., Path]) -> None:
 def test_words(write: Callable[..., Path]) -> None:
     img = open_plain(write())
     assert "3 levels (2 of them computed)" in repr(img)
+    assert img.series == ("x",)
     assert "2: 2 × 2 × 38 × 33, 10 kB, computed" in img._repr_html_()
     assert repr(img.levels[1]).endswith("uint16, computed>")

@@ -152,6 +152,17 @@ def test_one_thread_is_the_callers() -> None:
     assert seen == [threading.get_ident()]
 
 
+def test_at_the_end_of_the_interpreter_the_caller_works_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    executor = ThreadPoolExecutor(1)
+    executor.shutdown()
+    monkeypatch.setattr("hyperslab.engine.pool._executor", executor)
+    seen: list[int] = []
+    run_together(lambda: seen.append(threading.get_ident()), 3, threading.Event())
+    assert seen == [threading.get_ident()]
+
+
 @pytest.mark.parametrize("culprit", ["caller", "helper"])
 def test_a_failure_comes_out_once_all_have_stopped(culprit: str) -> None:
     together = threading.Barrier(4)

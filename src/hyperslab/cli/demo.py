@@ -17,7 +17,7 @@ from hyperslab.cli.pictures import draw_cells_picture, draw_cohort_picture
 from hyperslab.cli.terminal import console, examples, program, progress, size
 from hyperslab.cli.timing import Comparison, Work, compare, machine_facts, machine_line, table
 from hyperslab.errors import MissingExtraError, OutputError
-from hyperslab.testing import draw_cells, make_cohort, make_imaris
+from hyperslab.testing import make_cells, make_cohort
 
 __all__ = ["EXAMPLES", "command"]
 
@@ -97,7 +97,7 @@ def command(
         step("writing cohort.h5")
         make_cohort(cohort, n_cases=plan.n_cases, shape=plan.case)
         step("writing cells.ims")
-        _write_cells(cells, plan)
+        make_cells(cells, shape=plan.image, chunks=plan.chunks)
         with open_h5(cohort) as h5:
             works, how = training_works(str(cohort), h5)
             training = _measure(works, plan, step)
@@ -120,20 +120,6 @@ def command(
     report.print("\n" + " ".join(notes), style="dim")
     _say_where(report, [cohort, cells, *pictures], missing)
     _say_what_next(report, cohort, cells)
-
-
-def _write_cells(path: Path, plan: _Plan) -> None:
-    size = plan.image[2:]
-    n_cells = size[1] * size[2] // 900
-    make_imaris(
-        path,
-        shape=plan.image,
-        chunks=plan.chunks,
-        levels=3,
-        voxel=(0.9, 0.25, 0.25),
-        ranges=[(200, 3200), (200, 3800), (200, 2600)],  # of the three kinds that are drawn
-        data=lambda t, c: draw_cells(size, t=t, c=c, n_cells=n_cells),
-    )
 
 
 def _measure(works: Sequence[Work], plan: _Plan, step: Callable[[str], None]) -> list[Comparison]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 from hyperslab.engine.limits import available_cpus
 
@@ -59,8 +59,12 @@ def run_together(work: Callable[[], None], n_threads: int, stop: threading.Event
             stop.set()
             raise
 
-    executor = _helpers()
-    futures = [executor.submit(guarded) for _ in range(n_threads - 1)]
+    futures: list[Future[None]] = []
+    try:
+        executor = _helpers()
+        futures += (executor.submit(guarded) for _ in range(n_threads - 1))
+    except RuntimeError:
+        pass  # the interpreter is about to end and starts no more threads: those there are will do
     failure: BaseException | None = None
     try:
         guarded()

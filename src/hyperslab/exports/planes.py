@@ -19,17 +19,20 @@ _SLAB_NBYTES = 64 << 20
 def plane_axes(axes: str) -> tuple[int, int]:
     """Return which axes lie in a plane, downwards and to the right: Y and X, or the last two.
 
-    An image with a single axis besides time and channels has it twice.
+    With a single axis besides time and channels, time goes downwards; without time, that axis
+    counts twice.
 
     Examples
     --------
-    >>> plane_axes("TCZYX"), plane_axes("YXC"), plane_axes("CZX")
-    ((3, 4), (0, 1), (1, 2))
+    >>> plane_axes("TCZYX"), plane_axes("YXC"), plane_axes("CZX"), plane_axes("TCX")
+    ((3, 4), (0, 1), (1, 2), (0, 2))
     """
     if "Y" in axes and "X" in axes:
         return axes.index("Y"), axes.index("X")
     last = [axis for axis, letter in enumerate(axes) if letter not in "TC"][-2:]
     last = last or [len(axes) - 1]
+    if len(last) == 1 and "T" in axes:
+        return axes.index("T"), last[0]
     return last[0], last[-1]
 
 

@@ -11,6 +11,7 @@ from hyperslab.testing.cells import draw_cells
 from hyperslab.testing.cohort import make_cohort
 from hyperslab.testing.imaris import ImarisFacts, make_imaris
 from hyperslab.testing.phantom import draw_phantom
+from hyperslab.testing.sample import make_cells
 from hyperslab.testing.stack import StackFacts, make_stack
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "draw_cells",
     "draw_phantom",
     "make_bdv",
+    "make_cells",
     "make_cohort",
     "make_imaris",
     "make_stack",

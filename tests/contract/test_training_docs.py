@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import math
 import os
 import re
 import signal
@@ -20,7 +19,7 @@ from typer.testing import CliRunner
 
 from hyperslab.cli.app import app
 from hyperslab.torch.order.slabs import slabs_of
-from tests.pages import DOCS, run_page
+from tests.pages import DOCS, blocks, check_printed, run_page
 
 PAGES = [
     "tutorials/train-fast.md",
@@ -33,36 +32,6 @@ PAGES = [
     "how-to/migrate-an-h5py-dataset.md",
 ]
 SCRIPT = DOCS / "scripts" / "block_shuffle.py"
-
-# What need not be printed digit by digit; sizes of compressed data depend on the zlib.
-NEAR = re.compile(r"\d+\.\d+|\d+(?= kB|×)")
-
-
-def blocks(page: str, language: str) -> list[str]:
-    text = (DOCS / page).read_text(encoding="utf-8")
-    return re.findall(rf"^```{language}\n(.*?)^```", text, re.S | re.M)
-
-
-def check_printed(printed: str, said: str) -> None:
-    """Compare what was printed with what a page says: "..." stands for anything, in lines or lines.
-
-    Figures with a point may be off by a few per cent. In a loader's report, all depend on the
-    machine, and so does what the bottleneck is.
-    """
-    pattern = ""
-    figures: list[float] = []
-    for line in said.splitlines(keepends=True):
-        timed = "per second" in line
-        figures += [] if timed else map(float, NEAR.findall(line))
-        known = re.escape((re.compile(r"\d+") if timed else NEAR).sub("\0", line))
-        known = known.replace(re.escape("\0"), r"\d+" if timed else r"(\d+(?:\.\d+)?)")
-        if timed:
-            known = known.replace(r"the\ loader", r"the\ (?:loader|model)")
-        pattern += known.replace(re.escape("..."), ".*?")
-    found = re.fullmatch(pattern, printed, re.S)
-    assert found is not None, f"the page says\n{said}\nand the code prints\n{printed}"
-    for figure, value in zip(figures, map(float, found.groups()), strict=True):
-        assert math.isclose(figure, value, rel_tol=0.05, abs_tol=0.005), (figure, value, printed)
 
 
 @pytest.fixture(autouse=True)

@@ -328,7 +328,8 @@ def open_image(
     axes
         With a template or a path: letters of the datasets' own axes, e.g. "ZYX".
     image
-        Name or number of an image, where the file has several; see `list_images`.
+        Name or number of an image, where the file has several; see `list_images`. None takes the
+        one that the file itself says to show (NeXus `default`), if it says so.
     physical
         Where the file says how stored numbers become physical values (MINC 2 does), read those, as
         float64. False reads the stored numbers.

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import json
 import os
 import shutil
 import subprocess
 import sys
+import weakref
 from itertools import pairwise
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import h5py
@@ -17,11 +20,12 @@ import numpy as np
 import pytest
 
 import hyperslab as hs
-from hyperslab.errors import LayoutError
-from hyperslab.napari import attendant, layers, reader
+from hyperslab.errors import LayoutError, MissingExtraError
+from hyperslab.napari import attendant, reader, window
 from hyperslab.napari.access import plane_cost, plane_words
 from hyperslab.napari.layers import image_layers
 from hyperslab.napari.plain import only_dataset
+from hyperslab.napari.units import handy_units
 from hyperslab.testing import make_bdv, make_imaris
 
 XVFB = ["xvfb-run", "-a", "-s", "-screen 0 1280x900x24 +extension GLX"]
@@ -77,6 +81,23 @@ def write_files(folder: Path) -> None:
             f.create_dataset(f"i{i:02}", data=np.full((20, 30), i, "u1")).attrs["CLASS"] = (
                 np.bytes_("IMAGE")
             )
+
+    with h5py.File(folder / "slices.h5", "w") as f:
+        f["MR/p1"] = np.arange(20 * 30 * 5, dtype="u2").reshape(20, 30, 5)
+    make_imaris(folder / "spectrum.ims", shape=(1, 40, 1, 20, 30), chunks=(1, 20, 30))
+    make_damaged(folder / "damaged.ims")
+
+
+def make_damaged(path: Path) -> None:
+    """Write an image whose second channel does not decode."""
+    make_imaris(path, shape=(1, 2, 3, 70, 90), chunks=(3, 64, 64))
+    with h5py.File(path) as h5:
+        data = h5["DataSet/ResolutionLevel 0/TimePoint 0/Channel 1/Data"]
+        places = [data.id.get_chunk_info(i).byte_offset for i in range(data.id.get_num_chunks())]
+    with path.open("r+b") as stream:
+        for place in places:
+            stream.seek(place)
+            stream.write(bytes(64))
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +181,11 @@ def test_the_widget(report: Any) -> None:
     assert "T=2, C=3, Z=6, Y=70, X=90, uint16" in found["facts"]
     assert "1 × 1 × 3 × 64 × 64" in found["facts"]
     assert "takes 4 chunks" in found["facts"]
-    assert found["levels"][0] == "automatic"
+    assert found["levels"][0] == "automatic: now 0"
+    assert "gzip, " in found["facts"]
+    assert "2 × 0.1235 × 0.1235 µm" in found["facts"]
+    assert "from the cache" in found["last"]
+    assert found["followed"] == 1
     assert found["levels"][1] == "0: 2 × 3 × 6 × 70 × 90"
     assert found["locked"] == [1, 1]
     assert found["unlocked"] is None
@@ -176,6 +201,12 @@ def test_volumes_keep_to_the_budget(report: Any) -> None:
     assert found["volumes"][0][1] == [6, 70, 90]
     assert found["volumes"][1][1] == [6, 35, 45]
     assert found["level_in_2d"] is None
+
+
+def test_volumes_over_time_keep_to_the_budget(report: Any) -> None:
+    found = report["channels_of_imaris"]
+    assert found["over_time"] == [[0, [2, 6, 70]], [1, [2, 6, 35]]]
+    assert found["in_space_again"] == 1  # which is over the budget, and the coarsest
 
 
 def test_a_file_of_208_gb(report: Any) -> None:
@@ -248,6 +279,30 @@ def test_many_images(report: Any) -> None:
 
 def test_the_sample(report: Any) -> None:
     assert report["kinds"]["sample"] == ["DAPI", "Membrane", "Spots"]
+
+
+def test_planes_of_slices_along_the_last_axis(report: Any) -> None:
+    found = report["orders"]["slices"]
+    assert (found["shape"], found["axis_labels"]) == ([5, 20, 30], ["z", "y", "x"])
+    volume = np.arange(20 * 30 * 5).reshape(20, 30, 5)
+    np.testing.assert_array_equal(report["orders"]["slice"], volume[:, :, 3])
+
+
+def test_many_channels_are_one_layer(report: Any, tmp_path: Path) -> None:
+    found = report["orders"]["spectrum"]
+    assert (found["shape"], found["axis_labels"]) == ([1, 40, 1, 20, 30], list("tczyx"))
+    make_imaris(tmp_path / "x.ims", shape=(1, 40, 1, 20, 30), chunks=(1, 20, 30))
+    with h5py.File(tmp_path / "x.ims") as h5:
+        want = h5["DataSet/ResolutionLevel 0/TimePoint 0/Channel 34/Data"][0]
+    np.testing.assert_array_equal(report["orders"]["channel 34"], want)
+
+
+def test_a_picture_is_whole_or_not_there(report: Any) -> None:
+    found = report["pictures"]
+    assert "cells.ims" not in found
+    assert found["damaged.ims"].startswith("ChunkDecodeError: ")
+    assert "Channel 1/Data" in found["damaged.ims"]
+    assert found["files"] == ["cells.ims.png"]
 
 
 def test_the_window_stays_responsive(report: Any) -> None:
@@ -343,16 +398,131 @@ def test_the_cost_of_a_plane(tmp_path: Path) -> None:
 
 
 def test_the_level_of_a_volume() -> None:
-    assert layers.METADATA == "hyperslab"
+    shapes = [(7, 10, 4096, 10), (7, 10, 2048, 10), (7, 5, 4, 2)]
+    assert attendant.shown_level(shapes, (1, 2, 3), 1, 1 << 30) == 1
+    assert attendant.shown_level(shapes, (1, 2, 3), 1, 204800) == 1
+    assert attendant.shown_level(shapes, (1, 2, 3), 1, 204799) == 2
+    assert attendant.shown_level(shapes, (1, 2, 3), 2, 204800) == 2
+    assert attendant.shown_level(shapes, (1, 2, 3), 1, 1) == 2
+    assert attendant.shown_level(shapes, (0, 1, 3), 1, 700) == 0
 
-    class Level:
-        def __init__(self, number: int, shape: tuple[int, ...]) -> None:
-            self.number, self.shape, self.axes, self.dtype = number, shape, "ZYX", np.dtype("u1")
 
-    class Image:
-        axes = "ZYX"
-        levels = (Level(0, (10, 4096, 10)), Level(1, (10, 2048, 10)), Level(2, (5, 4, 2)))
+def test_a_viewer_is_not_held() -> None:
+    class Events:
+        def connect(self, function: Any, position: str = "") -> None:
+            pass
 
-    assert attendant.shown_level(Image(), 1 << 30) == 1  # type: ignore[arg-type]
-    assert attendant.shown_level(Image(), 204799) == 2  # type: ignore[arg-type]
-    assert attendant.shown_level(Image(), 1) == 2  # type: ignore[arg-type]
+    class Viewer:
+        layers: Any
+        dims: Any
+
+    class Layers(list[Any]):
+        events: Any
+
+    viewer = Viewer()
+    viewer.layers = Layers()
+    viewer.layers.events = SimpleNamespace(inserted=Events())
+    viewer.dims = SimpleNamespace(events=SimpleNamespace(ndisplay=Events(), order=Events()))
+    assert attendant.attend(viewer) is attendant.attend(viewer)
+    held = weakref.ref(viewer)
+    del viewer
+    gc.collect()
+    assert held() is None
+
+
+@pytest.mark.parametrize("axes", ["YXZ", "XZY", "TYZX", "ZYX", "CXTYZ"])
+def test_parts_in_another_order(tmp_path: Path, axes: str) -> None:
+    shape = tuple(range(3, 3 + len(axes)))
+    values = np.arange(np.prod(shape)).reshape(shape)
+    with h5py.File(tmp_path / "x.h5", "w") as f:
+        f["x"] = values
+    (data, keywords, _), *others = image_layers(hs.open_image(tmp_path / "x.h5", "x", axes=axes))
+    assert keywords["axis_labels"][-2:] == ["y", "x"]
+    assert len(others) == (2 if "C" in axes else 0)
+    kept = [axis.upper() for axis in keywords["axis_labels"]]
+    found = values[0] if "C" in axes else values
+    want = found.transpose([axes.replace("C", "").index(axis) for axis in kept])
+    np.testing.assert_array_equal(data, want)
+    assert (data.shape, data.chunks, len(data)) == (want.shape, data.chunks, want.shape[0])
+    for index in (
+        np.s_[1],
+        np.s_[..., 2],
+        np.s_[-1, ..., 1:3],
+        np.s_[:, ::-1],
+        np.s_[np.int64(1), 0:2],
+        np.s_[[2, 0]],
+        np.s_[..., None, 0],
+        want > 7,
+    ):
+        np.testing.assert_array_equal(data[index], want[index], err_msg=f"{index}")
+    np.testing.assert_array_equal(data[1:, ..., 1:3][0, ...], want[1:, ..., 1:3][0, ...])
+    np.testing.assert_array_equal(data[1:, 1:3][..., 1], want[1:, 1:3][..., 1])
+
+
+def test_lengths_in_handy_units() -> None:
+    pytest.importorskip("pint")
+    assert handy_units(["", "um", "um"], [1, 0.2, 0.1]) == [("pixel", 1), ("um", 1), ("um", 1)]
+    (none, _), (unit, factor), again = handy_units(["", "m", "m"], [1, 8e-12, 9e-12])
+    assert (none, unit, again) == ("pixel", "pm", ("pm", factor))
+    assert factor == pytest.approx(1e12)
+    assert handy_units(["m"], [2.7e-8])[0] == ("um", pytest.approx(1e6))
+    assert handy_units(["nm"], [5e7])[0] == ("m", pytest.approx(1e-9))
+    assert handy_units(["s", "furlongs of light", "m"], [1e-9, 1e-9, 0.0]) == [
+        ("s", 1), ("pixel", 1), ("m", 1),
+    ]  # fmt: skip
+
+
+def view(*words: str, screen: bool, cwd: Path, **environment: str) -> Any:
+    """Run ``hyperslab view``."""
+    left_out = ("NAPARI", "QT_", "DISPLAY", "WAYLAND")
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(left_out)}
+    return subprocess.run(
+        [*(XVFB if screen else []), sys.executable, "-m", "hyperslab", "view", *words],
+        env=kept | {"NAPARI_CONFIG": "", "COLUMNS": "300"} | environment,
+        cwd=cwd, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+
+
+def test_the_command(report: Any, tmp_path: Path) -> None:
+    make_imaris(tmp_path / "cells.ims")
+    done = view("cells.ims", "--screenshot", "out.png", screen=True, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "out.png").read_bytes()[:4] == b"\x89PNG"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["cells.ims", "out.png"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there is always a screen")
+@pytest.mark.parametrize("display", ["", ":5987", "localhost:5987.0", "unix:5987"])
+def test_no_screen(tmp_path: Path, display: str) -> None:
+    pytest.importorskip("qtpy")
+    make_imaris(tmp_path / "cells.ims")
+    done = view("cells.ims", screen=False, cwd=tmp_path, DISPLAY=display)
+    assert done.returncode == 2
+    assert "There is no screen to open a window on" in done.stderr
+    assert display in done.stderr
+    assert "xvfb-run" in done.stderr
+
+
+@pytest.mark.parametrize("package", ["napari", "qtpy"])
+def test_without_napari(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str) -> None:
+    make_imaris(tmp_path / "cells.ims")
+    for name in [name for name in sys.modules if name.partition(".")[0] == package]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "napari", ModuleType("napari"))
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(MissingExtraError, match=r"hyperslab\[napari\]") as caught:
+        window.show([hs.open_image(tmp_path / "cells.ims")])
+    assert caught.value.facts["extra"] == "napari"
+
+
+def test_wrong_use(tmp_path: Path) -> None:
+    make_imaris(tmp_path / "cells.ims")
+    for words, said in (
+        (("cells.ims", "--screenshot", "there/out.png"), "there is no folder there"),
+        (("cells.ims", "--screenshot", "out.jpg"), "pictures are PNG"),
+        (("cells.ims", "--axes", "ZYX"), "--axes needs --layout"),
+        (("cells.ims", "--image", "7"), "there is no image 7"),
+        (("missing.ims",), "no such file"),
+    ):
+        done = view(*words, screen=False, cwd=tmp_path)
+        assert (done.returncode, said in " ".join(done.stderr.split())) == (2, True), done.stderr

@@ -9,8 +9,10 @@ from typing import Annotated
 
 import typer
 
+from hyperslab.cli.figures import check_target
 from hyperslab.cli.terminal import examples
 from hyperslab.image import list_images, open_image
+from hyperslab.napari.reader import images_of
 from hyperslab.napari.window import show
 
 __all__ = ["EXAMPLES", "command"]
@@ -35,7 +37,10 @@ def command(
     ] = None,
     image: Annotated[
         list[str] | None,
-        typer.Option(help="Only this one of several images; may be repeated.", metavar="NAME"),
+        typer.Option(
+            help="Only this one of several images, by name or number; may be repeated.",
+            metavar="NAME",
+        ),
     ] = None,
     screenshot: Annotated[
         Path | None,
@@ -54,14 +59,22 @@ def command(
     """
     if axes is not None and layout == "auto":
         raise typer.BadParameter("--axes needs --layout, the dataset that has them")
-    wanted: Sequence[str | int | None]
+    if screenshot is not None:
+        check_target(screenshot)
     if image:
-        wanted = image
+        names = list_images(file, layout) if axes is None else ()
+        images = [
+            open_image(file, layout, axes=axes, image=_name_or_number(each, names))
+            for each in image
+        ]
     elif axes is not None:
-        wanted = [None]
+        images = [open_image(file, layout, axes=axes)]
     else:
-        wanted = range(len(list_images(file, layout)))
-    images = [open_image(file, layout, axes=axes, image=each) for each in wanted]
+        images, _ = images_of(str(file), layout)
     # For this process only: what napari takes from the environment, it does not save.
     os.environ.setdefault("NAPARI_ASYNC", "0" if wait else "1")
     show(images, screenshot=screenshot, widget=widget)
+
+
+def _name_or_number(text: str, names: Sequence[str]) -> str | int:
+    return int(text) if text.isdecimal() and text not in names else text

@@ -1,15 +1,18 @@
-"""What it costs to show a plane, in numbers; computed from the chunk shape alone."""
+"""What it costs to show a plane, in numbers; and how the pixels are stored."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
+from hyperslab.array import Array
 from hyperslab.exports.planes import plane_axes
 from hyperslab.exports.text import human_nbytes
+from hyperslab.image import Image
+from hyperslab.layouts.spec import BESIDE
 from hyperslab.level import Level
 
-__all__ = ["PlaneCost", "plane_cost", "plane_words"]
+__all__ = ["PlaneCost", "plane_cost", "plane_words", "storage_words"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,3 +70,23 @@ def plane_words(level: Level) -> str:
         f"A plane ({used}) takes {chunks}, {decoded} decoded. They serve {cost.planes_together} "
         "planes: the next ones come from the cache."
     )
+
+
+def storage_words(image: Image) -> str:
+    """Return filters and compression ratio of the first dataset, e.g. "gzip, 3.1 times smaller".
+
+    Indexes that dataset, where it has not been read from. "" where the file holds none, or where
+    the dataset is in another file.
+    """
+    names = (name for name in image.spec.levels[0].datasets if name is not None)
+    name = next(names, None)
+    if name is None or BESIDE in name:
+        return ""
+    array = Array(image.container, name)
+    filters = ", ".join(entry.name for entry in array.filters) or "not compressed"
+    written, all_chunks = array.n_chunks
+    if not array.filters or not array.stored_nbytes:
+        return filters
+    if written < all_chunks:
+        return f"{filters}; {written:,} of {all_chunks:,} chunks of a dataset are written"
+    return f"{filters}, {array.nbytes / array.stored_nbytes:.3g} times smaller"

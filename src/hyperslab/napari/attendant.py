@@ -6,18 +6,17 @@ of its contrast slider, and that labels in a file are not painted on.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
-from weakref import WeakKeyDictionary
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 
 from hyperslab.image import Image
 from hyperslab.napari.layers import METADATA
-from hyperslab.viewing import volume_level
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import napari
 
 __all__ = ["DEFAULT_BUDGET_NBYTES", "Attendant", "attend", "image_of"]
@@ -41,70 +40,102 @@ class Attendant:
     Attributes
     ----------
     budget_nbytes
-        Most bytes of a volume in 3-D, of one channel at one time point; the coarsest level is shown
-        whatever its size. Set it with `set_budget`.
+        Most bytes of a volume in 3-D, of one channel, along the three axes that are shown; the
+        coarsest level is shown whatever its size. Set it with `set_budget`.
     """
 
     def __init__(self, viewer: napari.Viewer) -> None:
-        self._viewer = viewer
+        # Not held: the table of attendants holds this for as long as the viewer is there.
+        self._viewer = ref(viewer)
         self.budget_nbytes = DEFAULT_BUDGET_NBYTES
         viewer.layers.events.inserted.connect(self._on_inserted)
         # First of all, so that napari does not draw a volume at another level before.
-        viewer.dims.events.ndisplay.connect(self._on_ndisplay, position="first")
+        viewer.dims.events.ndisplay.connect(self._on_dims, position="first")
+        viewer.dims.events.order.connect(self._on_dims, position="first")
         for layer in viewer.layers:
             self._receive(layer)
 
     def set_budget(self, nbytes: int) -> None:
         """Show volumes of at most `nbytes`, from now on."""
         self.budget_nbytes = nbytes
-        self._on_ndisplay()
-
-    def _ours(self) -> Iterator[tuple[Any, Image]]:
-        for layer in self._viewer.layers:
-            image = image_of(layer)
-            if image is not None:
-                yield layer, image
+        self._on_dims()
 
     def _on_inserted(self, event: Any) -> None:
         self._receive(event.value)
 
     def _receive(self, layer: Any) -> None:
         image = image_of(layer)
-        if image is None:
+        viewer = self._viewer()
+        if image is None or viewer is None:
             return
         if hasattr(layer, "contrast_limits"):
             low, high = slider_range(layer.contrast_limits, image.dtype)
             layer.contrast_limits_range = low, high
         else:
             layer.editable = False
-        if self._viewer.dims.ndisplay == 3:
-            self._lock(layer, image)
+        if viewer.dims.ndisplay == 3:
+            self._lock(layer, viewer)
 
-    def _on_ndisplay(self, event: Any = None) -> None:
-        volume = self._viewer.dims.ndisplay == 3
-        for layer, image in self._ours():
+    def _on_dims(self, event: Any = None) -> None:
+        """Lock our layers at the level for 3-D; in 2-D, leave the level to the zoom."""
+        viewer = self._viewer()
+        if viewer is None:
+            return
+        volume = viewer.dims.ndisplay == 3
+        for layer in viewer.layers:
+            if image_of(layer) is None:
+                continue
             if volume:
-                self._lock(layer, image)
-            else:
+                self._lock(layer, viewer)
+            elif event is None or event.type == "ndisplay":
                 set_level(layer, None)
 
-    def _lock(self, layer: Any, image: Image) -> None:
-        set_level(layer, shown_level(image, self.budget_nbytes))
+    def _lock(self, layer: Any, viewer: napari.Viewer) -> None:
+        if not layer.multiscale:
+            return
+        # A layer of fewer axes than the viewer has lies along the last ones.
+        missing = viewer.dims.ndim - layer.ndim
+        axes = [axis - missing for axis in viewer.dims.displayed if axis >= missing]
+        shapes = [level.shape for level in layer.data]
+        itemsize = layer.data[0].dtype.itemsize
+        set_level(layer, shown_level(shapes, axes, itemsize, self.budget_nbytes))
 
 
-def shown_level(image: Image, budget_nbytes: int) -> int:
-    """Return the level to show as a volume: the finest within the budget and within 2048 pixels."""
-    number = volume_level(image, budget_nbytes)
-    space = [axis for axis, letter in enumerate(image.axes) if letter in "ZYX"]
-    for level in image.levels[number:]:
-        if all(level.shape[axis] <= _MOST_PIXELS for axis in space):
-            return level.number
-    return len(image.levels) - 1
+def shown_level(
+    shapes: Sequence[Sequence[int]], axes: Sequence[int], itemsize: int, budget_nbytes: int
+) -> int:
+    """Return the level to show as a volume, else the coarsest.
+
+    The finest within the budget, and within 2048 pixels along each axis.
+
+    Parameters
+    ----------
+    shapes
+        Of the levels, finest first.
+    axes
+        The three that are shown: those in space, or time among them.
+    itemsize
+        Bytes of an element.
+    budget_nbytes
+        For the volume.
+
+    Examples
+    --------
+    >>> shown_level([(9, 4096, 10), (9, 2048, 10), (9, 4, 2)], (0, 1, 2), 1, 1 << 30)
+    1
+    """
+    for number, shape in enumerate(shapes):
+        sides = [shape[axis] for axis in axes]
+        if max(sides) <= _MOST_PIXELS and math.prod(sides) * itemsize <= budget_nbytes:
+            return number
+    return len(shapes) - 1
 
 
 def set_level(layer: Any, number: int | None) -> None:
     """Have a layer show one level only; None: the one that suits the zoom. Needs napari 0.7.1."""
-    if layer.multiscale and hasattr(layer, "locked_data_level"):
+    if not layer.multiscale or not hasattr(layer, "locked_data_level"):
+        return
+    if layer.locked_data_level != number:  # setting it reads, whatever it was
         layer.locked_data_level = number
 
 
@@ -135,5 +166,5 @@ def attend(viewer: Any) -> Attendant:
     viewer = getattr(viewer, "__wrapped__", viewer)  # what a widget is given stands for the viewer
     found = _attendants.get(viewer)
     if found is None:
-        found = _attendants[viewer] = Attendant(cast("napari.Viewer", viewer))
+        found = _attendants[viewer] = Attendant(viewer)
     return found

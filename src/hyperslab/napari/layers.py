@@ -10,15 +10,16 @@ import numpy as np
 from hyperslab.errors import LayoutError
 from hyperslab.exports.thumbnail import channel_color
 from hyperslab.image import Image
-from hyperslab.napari.arrays import shown
-from hyperslab.napari.units import usable_unit
+from hyperslab.napari.arrays import Shown, plane_last, shown
+from hyperslab.napari.units import handy_units
 from hyperslab.viewing import channel_views
 
-__all__ = ["METADATA", "LayerData", "image_layers"]
+__all__ = ["METADATA", "MOST_CHANNELS", "LayerData", "image_layers"]
 
 LayerData = tuple[Any, dict[str, Any], str]
 
 METADATA = "hyperslab"  # the key under which a layer's metadata has its image
+MOST_CHANNELS = 32  # that are layers of their own: each costs napari a fifth of a second
 
 _NAMED = {
     (1.0, 1.0, 1.0): "gray",
@@ -33,7 +34,7 @@ _RED_GREEN_BLUE = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))
 
 
 def image_layers(image: Image, *, title: str | None = None) -> list[LayerData]:
-    """Return a layer for each channel of an image.
+    """Return a layer for each channel of an image; or one for all, with a slider, if over 32.
 
     Parameters
     ----------
@@ -46,9 +47,9 @@ def image_layers(image: Image, *, title: str | None = None) -> list[LayerData]:
     Returns
     -------
     list of (data, keywords, kind)
-        As napari's readers return them. `data` is lazy: an array-like along all axes but C, or a
-        list of them, finest first, where there are several levels. `kind` is "image", or "labels"
-        where the layout says that values are labels.
+        As napari's readers return them. `data` is lazy: an array-like along all axes but C, those
+        of the plane last, or a list of them, finest first, where there are several levels. `kind`
+        is "image", or "labels" where the layout says that values are labels.
 
     Raises
     ------
@@ -60,12 +61,40 @@ def image_layers(image: Image, *, title: str | None = None) -> list[LayerData]:
     Reads at most one plane of the file's coarsest level for each channel: where the file gives no
     contrast limits.
     """
-    return [_channel_layer(image, number, title) for number in range(len(image.channels))]
+    if len(image.channels) > MOST_CHANNELS:
+        return [_layer(image, None, title)]
+    return [_layer(image, number, title) for number in range(len(image.channels))]
 
 
-def _channel_layer(image: Image, number: int, title: str | None) -> LayerData:
+def _layer(image: Image, number: int | None, title: str | None) -> LayerData:
+    """Return the layer of a channel; None: of all of them, along an axis."""
     labels = image.spec.labels
-    found = [shown(view, labels=labels) for view in channel_views(image, number)]
+    sources = image.levels if number is None else channel_views(image, number)
+    levels = _levels(image, [shown(source, labels=labels) for source in sources])
+    kept = [axis for axis, letter in enumerate(image.axes) if number is None or letter != "C"]
+    order = [kept[axis] for axis in plane_last("".join(image.axes[axis] for axis in kept))]
+    steps = [_step(image.scale[axis]) for axis in order]
+    units = handy_units([image.units[axis] for axis in order], steps)
+    several = len(levels) > 1
+    keywords: dict[str, Any] = {
+        "name": _name(image, number, title),
+        "scale": [step * factor for step, (_, factor) in zip(steps, units, strict=True)],
+        "translate": [
+            image.translation[axis] * factor for axis, (_, factor) in zip(order, units, strict=True)
+        ],
+        "units": [unit for unit, _ in units],
+        "axis_labels": [image.axes[axis].lower() for axis in order],
+        "metadata": {METADATA: image, "channel": number},
+        "multiscale": several,
+    }
+    data: Any = levels if several else levels[0]
+    if labels:
+        return data, keywords, "labels"
+    return data, keywords | _look(image, number), "image"
+
+
+def _levels(image: Image, found: list[Shown | None]) -> list[Shown]:
+    """Return `found`, or raise if it is nothing that can be shown."""
     levels = [level for level in found if level is not None]
     if len(levels) < len(found) or levels[0].ndim < 2 or not levels[0].size:
         raise LayoutError(
@@ -74,35 +103,35 @@ def _channel_layer(image: Image, number: int, title: str | None) -> LayerData:
             "one element, and numbers. Read it with hyperslab.open_image.",
             file=image.file,
         )
-    axes = image.axes.replace("C", "")
-    keep = [axis for axis, letter in enumerate(image.axes) if letter != "C"]
-    keywords: dict[str, Any] = {
-        "name": _name(image, number, title),
-        "scale": [_step(image.scale[axis]) for axis in keep],
-        "translate": [image.translation[axis] for axis in keep],
-        "units": [usable_unit(image.units[axis]) for axis in keep],
-        "axis_labels": list(axes.lower()),
-        "metadata": {METADATA: image, "channel": number},
+    return levels
+
+
+def _look(image: Image, number: int | None) -> dict[str, Any]:
+    """Return how a channel is shown; None: all of them, one at a time."""
+    if number is None:
+        last = len(image.channels) - 1
+        limits = [image.contrast_limits(channel) for channel in (0, last // 2, last)]
+        return {
+            "contrast_limits": (min(low for low, _ in limits), max(high for _, high in limits)),
+            "colormap": "gray",
+            "blending": "translucent_no_depth",
+        }
+    look: dict[str, Any] = {
+        "contrast_limits": _limits(image, number),
+        "colormap": _colormap(image, number),
+        "blending": "additive" if len(image.channels) > 1 else "translucent_no_depth",
     }
-    several = len(levels) > 1
-    data: Any = levels if several else levels[0]
-    keywords["multiscale"] = several
-    if labels:
-        return data, keywords, "labels"
     channel = image.channels[number]
-    keywords["contrast_limits"] = _limits(image, number)
-    keywords["colormap"] = _colormap(image, number)
-    keywords["blending"] = "additive" if len(image.channels) > 1 else "translucent_no_depth"
     if channel.gamma is not None and 0.2 <= channel.gamma <= 2:  # what napari's slider has
-        keywords["gamma"] = channel.gamma
+        look["gamma"] = channel.gamma
     if channel.opacity is not None and 0 <= channel.opacity <= 1:
-        keywords["opacity"] = channel.opacity
-    return data, keywords, "image"
+        look["opacity"] = channel.opacity
+    return look
 
 
-def _name(image: Image, number: int, title: str | None) -> str:
+def _name(image: Image, number: int | None, title: str | None) -> str:
     whole = title or image.name or os.path.basename(image.file)
-    if "C" not in image.axes:
+    if number is None or "C" not in image.axes:
         return whole
     name = image.channels[number].name
     return f"{title}: {name}" if title else name

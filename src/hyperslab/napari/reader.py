@@ -13,7 +13,7 @@ from hyperslab.layouts.bdv_xml import file_of_xml
 from hyperslab.napari.layers import LayerData, image_layers
 from hyperslab.napari.plain import only_dataset
 
-__all__ = ["MOST_IMAGES", "get_reader", "images_of", "layers_of", "read"]
+__all__ = ["MOST_IMAGES", "get_reader", "images_of", "layers_of", "layers_of_images", "read"]
 
 MOST_IMAGES = 8  # of a file that are opened at once
 
@@ -46,39 +46,40 @@ def read(path: Paths) -> list[LayerData]:
 
 
 def layers_of(path: str) -> list[LayerData]:
-    """Return the layers of the first 8 images of a file.
-
-    Of several images, those that cannot be shown are left out, with a warning; if there is none
-    that can, the first one's error is raised.
-    """
+    """Return the layers of the first 8 images of a file; see `images_of`, `layers_of_images`."""
     images, n_all = images_of(path)
+    return layers_of_images(images, titled=n_all > 1)
+
+
+def layers_of_images(images: Sequence[Image], *, titled: bool) -> list[LayerData]:
+    """Return the layers of some images; their names tell the images apart if `titled`.
+
+    Those that cannot be shown are left out, with a warning; if there is none that can, the first
+    one's `LayoutError` is raised.
+    """
     layers: list[LayerData] = []
     problem: LayoutError | None = None
     for image in images:
-        title = image.name if n_all > 1 else None
         try:
-            layers += image_layers(image, title=title)
+            layers += image_layers(image, title=image.name if titled else None)
         except LayoutError as error:
             problem = problem or error
     if problem is not None:
         if not layers:
             raise problem
         warnings.warn(str(problem), stacklevel=2)
-    if n_all > len(images):
-        warnings.warn(
-            f"{os.path.basename(path)} holds {n_all} images; the first {len(images)} were opened. "
-            "The widget 'HDF5 image' opens the others.",
-            stacklevel=2,
-        )
     return layers
 
 
-def images_of(path: str) -> tuple[list[Image], int]:
-    """Return the first 8 images of a file, and how many there are."""
+def images_of(path: str, layout: str = "auto") -> tuple[list[Image], int]:
+    """Return the first 8 images of a file, and how many there are; warns if there are more.
+
+    A file of no known layout, but with one dataset that may be an image, has that, with a warning.
+    """
     try:
-        names = list_images(path)
+        names = list_images(path, layout)
     except LayoutError:
-        plain = only_dataset(path)
+        plain = only_dataset(path) if layout == "auto" else None
         if plain is None:
             raise  # it lists the choices
         dataset, axes = plain
@@ -92,9 +93,14 @@ def images_of(path: str) -> tuple[list[Image], int]:
     problem: HyperslabError | None = None
     for number in range(len(names)):
         if len(images) == MOST_IMAGES:
+            warnings.warn(
+                f"{os.path.basename(path)} holds {len(names)} images; the first {MOST_IMAGES} were "
+                "opened. The widget 'HDF5 image' opens the others.",
+                stacklevel=2,
+            )
             break
         try:
-            images.append(open_image(path, image=number))
+            images.append(open_image(path, layout, image=number))
         except HyperslabError as error:
             problem = problem or error
     if not images and problem is not None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import os
+import re
 from typing import TYPE_CHECKING, Any
 
 from qtpy.QtCore import Qt, QTimer
@@ -22,11 +24,14 @@ from qtpy.QtWidgets import (
 
 from hyperslab.engine import cache
 from hyperslab.engine.limits import limits
-from hyperslab.exports.text import human_nbytes, pixel_text, sizes_text
+from hyperslab.engine.stats import ReadStats, last_stats
+from hyperslab.errors import HyperslabError
+from hyperslab.exports.text import human_nbytes, sizes_text
 from hyperslab.image import Image, open_image
-from hyperslab.napari.access import plane_words
+from hyperslab.napari.access import plane_words, storage_words
 from hyperslab.napari.attendant import attend, image_of, set_level
 from hyperslab.napari.layers import image_layers
+from hyperslab.napari.units import handy_units
 
 if TYPE_CHECKING:
     import napari
@@ -62,7 +67,7 @@ class HyperslabWidget(QWidget):  # type: ignore[misc, unused-ignore]
         box.addStretch(1)
         viewer.layers.selection.events.active.connect(self._on_active)
         self._timer = QTimer(self)
-        self._timer.timeout.connect(self._show_cache)
+        self._timer.timeout.connect(self._show_what_changes)
         self._timer.start(_REFRESH_MS)
         self._others.setVisible(False)
         self._on_active()
@@ -115,9 +120,15 @@ class HyperslabWidget(QWidget):  # type: ignore[misc, unused-ignore]
         clear = QPushButton("Clear")
         clear.setToolTip("Give the memory back. What is looked at next is decoded again.")
         clear.clicked.connect(self._on_clear)
-        row = QHBoxLayout(group)
+        row = QHBoxLayout()
         row.addWidget(self._used, 1)
         row.addWidget(clear)
+        self._last = QLabel()
+        self._last.setWordWrap(True)
+        self._last.setToolTip("Of the process, whoever asked for it.")
+        box = QVBoxLayout(group)
+        box.addLayout(row)
+        box.addWidget(self._last)
         return group
 
     def _make_others(self) -> QWidget:
@@ -146,14 +157,12 @@ class HyperslabWidget(QWidget):  # type: ignore[misc, unused-ignore]
                 sizes = " × ".join(map(str, level.shape))
                 computed = ", computed" if level.computed else ""
                 self._level.addItem(f"{level.number}: {sizes}{computed}", level.number)
-            locked = getattr(layer, "locked_data_level", None)
-            self._level.setCurrentIndex(0 if locked is None else locked + 1)
         if changed:
             others = other_images(image) if image else []
             self._names.clear()
             self._names.addItems(others)
             self._others.setVisible(bool(others))
-        self._show_cache()
+        self._show_what_changes()
 
     def _on_level(self, index: int) -> None:
         if self._layer is not None and self._image is not None:
@@ -174,12 +183,24 @@ class HyperslabWidget(QWidget):  # type: ignore[misc, unused-ignore]
         for data in image_layers(image, title=name):
             self._viewer.add_layer(Layer.create(*data))
 
+    def _show_what_changes(self) -> None:
+        """Show what others may have changed: napari's own control of the level, 3-D, reads."""
+        layer = self._layer
+        if self._level.isEnabled() and not self._level.view().isVisible():
+            locked = getattr(layer, "locked_data_level", None)
+            self._level.setItemText(0, f"automatic: now {layer.data_level}")
+            self._level.setCurrentIndex(0 if locked is None else locked + 1)
+        if self._async.isChecked() != _async_setting():
+            self._async.setChecked(_async_setting())
+        self._show_cache()
+
     def _show_cache(self) -> None:
         most = max(1, limits.cache_nbytes)
         # In mebibytes: Qt counts with 32 bits.
         self._used.setRange(0, max(1, most >> 20))
         self._used.setValue(min(cache.nbytes(), most) >> 20)
         self._used.setFormat(f"{human_nbytes(cache.nbytes())} of {human_nbytes(most)}")
+        self._last.setText(stats_words(last_stats()))
 
 
 def other_images(image: Image) -> list[str]:
@@ -191,23 +212,58 @@ def other_images(image: Image) -> list[str]:
 
 def facts_html(image: Image) -> str:
     """Return what a person wants to know of an image, as Qt's rich text. Reads metadata only."""
-    from html import escape
-
     finest = image.levels[0]
     size = f"{sizes_text(image.axes, image.shape)}, {finest.dtype}, {human_nbytes(finest.nbytes)}"
-    rows = [
-        ("File", os.path.basename(image.file)),
-        ("Layout", image.layout + (f", “{image.name}”" if image.name else "")),
-        ("Size", size),
-        ("Pixel", pixel_text(image.spec)),
-        ("Chunks", " × ".join(map(str, finest.chunks))),
-    ]
+    rows = {
+        "File": os.path.basename(image.file),
+        "Layout": image.layout + (f", “{image.name}”" if image.name else ""),
+        "Size": size,
+        "Pixel": pixel_words(image),
+    }
+    try:
+        rows["Chunks"] = " × ".join(map(str, finest.chunks))
+        rows["Stored"] = storage_words(image)
+        below = plane_words(finest)
+    except (HyperslabError, OSError) as error:
+        below = str(error)  # the image can be described, and its first dataset cannot be read
     cells = "".join(
-        f'<tr><td style="padding-right:8px"><b>{head}</b></td><td>{escape(text)}</td></tr>'
-        for head, text in rows
+        f'<tr><td style="padding-right:8px"><b>{head}</b></td><td>{_broken(text)}</td></tr>'
+        for head, text in rows.items()
         if text
     )
-    return f"<table>{cells}</table><p>{escape(plane_words(finest))}</p>"
+    return f"<table>{cells}</table><p>{_broken(below)}</p>"
+
+
+def _broken(text: str) -> str:
+    """Return text as HTML whose long words, names of files for instance, may go over lines."""
+    words = (re.sub("(.{12})", "\\1\u200b", word) for word in text.split(" "))
+    return html.escape(" ".join(words))
+
+
+def pixel_words(image: Image) -> str:
+    """Return the size of a pixel, e.g. "2 × 0.125 × 0.125 µm"; "" for one that has none."""
+    space = [axis for axis, letter in enumerate(image.axes) if letter in "ZYX"]
+    given, steps = [image.units[axis] for axis in space], [image.scale[axis] for axis in space]
+    if not any(given):
+        return ""
+    sizes, units = [], []
+    for step, unit, (handy, factor) in zip(steps, given, handy_units(given, steps), strict=True):
+        sizes.append(f"{step * factor:.4g}")
+        units.append((unit if factor == 1 else handy).replace("um", "µm"))
+    if len(set(units)) == 1:
+        return f"{' × '.join(sizes)} {units[0]}"
+    return " × ".join(f"{size} {unit}".strip() for size, unit in zip(sizes, units, strict=True))
+
+
+def stats_words(stats: ReadStats) -> str:
+    """Return what a read did, as a line; "" before there was one."""
+    if not stats.bytes_returned:
+        return ""
+    chunks = "1 chunk" if stats.chunks_decoded == 1 else f"{stats.chunks_decoded:,} chunks"
+    return (
+        f"Last read: {human_nbytes(stats.bytes_returned)} in {1e3 * stats.seconds:.3g} ms; "
+        f"{chunks} decoded, {stats.chunks_cached:,} from the cache"
+    )
 
 
 def _async_setting() -> bool:

@@ -22,6 +22,7 @@ __all__ = [
     "File",
     "Group",
     "Image",
+    "advise",
     "configure",
     "errors",
     "last_stats",
@@ -29,10 +30,12 @@ __all__ = [
     "open",
     "open_image",
     "read_many",
+    "repack",
 ]
 
 if TYPE_CHECKING:
     from hyperslab import errors
+    from hyperslab.advice import advise
     from hyperslab.array import Array
     from hyperslab.batch import read_many
     from hyperslab.engine.limits import configure
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
     from hyperslab.file import File, Group
     from hyperslab.file import open_file as open
     from hyperslab.image import Image, list_images, open_image
+    from hyperslab.rewriting import repack
 
 # Loaded when first used, so that `import hyperslab` costs next to nothing.
 _HOMES = {
@@ -47,6 +51,7 @@ _HOMES = {
     "File": ("hyperslab.file", "File"),
     "Group": ("hyperslab.file", "Group"),
     "Image": ("hyperslab.image", "Image"),
+    "advise": ("hyperslab.advice", "advise"),
     "configure": ("hyperslab.engine.limits", "configure"),
     "errors": ("hyperslab.errors", ""),
     "last_stats": ("hyperslab.engine.stats", "last_stats"),
@@ -54,6 +59,7 @@ _HOMES = {
     "open": ("hyperslab.file", "open_file"),
     "open_image": ("hyperslab.image", "open_image"),
     "read_many": ("hyperslab.batch", "read_many"),
+    "repack": ("hyperslab.rewriting", "repack"),
 }
 
 

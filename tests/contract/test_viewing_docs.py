@@ -1,4 +1,4 @@
-"""The pages about viewing: their code runs from top to bottom, and prints what they say."""
+"""The pages about viewing and storing: their code runs from top to bottom, and prints what they say."""
 
 from __future__ import annotations
 
@@ -13,7 +13,13 @@ import pytest
 from hyperslab.engine import cache
 from tests.pages import DOCS, blocks, check_printed, run_page
 
-PAGES = ["tutorials/napari.md", "how-to/no-pyramid.md", "how-to/bigdataviewer.md"]
+PAGES = [
+    "tutorials/napari.md",
+    "how-to/bigdataviewer.md",
+    "how-to/doctor.md",
+    "how-to/no-pyramid.md",
+    "how-to/repack.md",
+]
 XVFB = ["xvfb-run", "-a", "-s", "-screen 0 1040x700x24 +extension GLX"]
 SCRIPT = DOCS / "scripts" / "screenshots.py"
 

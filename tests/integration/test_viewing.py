@@ -510,7 +510,7 @@ def test_the_budget_is_raised_for_what_is_scrolled(
 ) -> None:
     monkeypatch.delenv("HYPERSLAB_CACHE_MB", raising=False)
     # As if the default were less than a slab, and somebody had not configured it.
-    monkeypatch.setattr("hyperslab.viewing.budget._cache_mebi", lambda: 1)
+    monkeypatch.setattr("hyperslab.viewing.budget.default_cache_nbytes", lambda: 1 << 20)
     configure(cache_nbytes=1 << 20)
     assert scroll(view, [0, 1], patient=True) == 2 * PER_SLAB  # of the first, nothing was kept
     assert limits.cache_nbytes == 2 * SLAB_NBYTES

@@ -109,7 +109,7 @@ def at_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine with 40 GB free, where nobody has configured anything."""
     monkeypatch.delenv("HYPERSLAB_CACHE_MB", raising=False)
     monkeypatch.setattr(budget, "memory_at_hand", lambda: 40_000_000_000)
-    monkeypatch.setattr(limits, "cache_nbytes", engine_limits._cache_mebi() << 20)
+    monkeypatch.setattr(limits, "cache_nbytes", engine_limits.default_cache_nbytes())
 
 
 @pytest.mark.usefixtures("at_hand")

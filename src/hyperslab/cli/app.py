@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 import hyperslab
-from hyperslab.cli import bench, demo, info, view
+from hyperslab.cli import bench, demo, doctor, info, repack, view
 from hyperslab.cli.terminal import examples, exit_status, show_error, show_warning
 from hyperslab.errors import (
     FileInUseWarning,
@@ -77,7 +77,7 @@ def _unwrapped(text: str) -> str:
 
 
 # In the order in which --help lists them.
-for _module in (info, view, bench, demo):
+for _module in (info, doctor, repack, view, bench, demo):
     app.command(
         _module.__name__.rpartition(".")[2],
         help=_unwrapped(_module.command.__doc__ or ""),

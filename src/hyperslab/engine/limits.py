@@ -12,6 +12,7 @@ __all__ = [
     "available_cpus",
     "available_nbytes",
     "configure",
+    "default_cache_nbytes",
     "limits",
     "memory_at_hand",
     "memory_limit",
@@ -135,14 +136,14 @@ def _number(variable: str, default: int, least: int = 0) -> int:
     return int(text) if text.isdecimal() and int(text) >= least else default
 
 
-def _cache_mebi() -> int:
-    """A twentieth of the memory that this process may use, between 256 MiB and 1 GiB."""
-    return min(1024, max(256, available_nbytes() // 20 // _MEBI))
+def default_cache_nbytes() -> int:
+    """Return a twentieth of the memory that this process may use, between 256 MiB and 1 GiB."""
+    return min(1024, max(256, available_nbytes() // 20 // _MEBI)) * _MEBI
 
 
 limits = Limits(
     threads=_number("HYPERSLAB_THREADS", available_cpus(), least=1),
-    cache_nbytes=_number("HYPERSLAB_CACHE_MB", _cache_mebi()) * _MEBI,
+    cache_nbytes=_number("HYPERSLAB_CACHE_MB", default_cache_nbytes() // _MEBI) * _MEBI,
     open_files=_open_files(),
 )
 

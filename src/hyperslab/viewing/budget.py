@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from hyperslab.engine.limits import _cache_mebi, limits, memory_at_hand
+from hyperslab.engine.limits import default_cache_nbytes, limits, memory_at_hand
 
 __all__ = ["ensure_cache"]
 
@@ -46,4 +46,4 @@ def _is_the_users() -> bool:
     """Tell whether the budget is neither the default nor what it was raised to here."""
     if os.environ.get(_VARIABLE, ""):
         return True
-    return limits.cache_nbytes not in (_cache_mebi() << 20, _raised_to)
+    return limits.cache_nbytes not in (default_cache_nbytes(), _raised_to)

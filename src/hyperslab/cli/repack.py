@@ -1,0 +1,221 @@
+"""``hyperslab repack SOURCE TARGET``: a file written anew for the way in which it is read."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.progress import Progress as Bars
+from rich.table import Table
+from rich.text import Text
+
+import hyperslab
+from hyperslab.advice.words import duration
+from hyperslab.cli.terminal import console, examples, progress, size
+from hyperslab.rewriting import Progress, RepackPlan, RepackReport, repack
+from hyperslab.rewriting.rewrite import plan_file
+
+__all__ = ["EXAMPLES", "command"]
+
+EXAMPLES = examples(
+    ("hyperslab repack cohort.h5 fast.h5 --access '[:, :, k]'", "for training on slices"),
+    ("hyperslab repack cohort.h5 fast.h5 --access '[:, :, k]' --codec zstd", "and not larger"),
+    ("hyperslab repack cells.h5 fast.h5 --chunks 16,256,256 --dry-run", "what it would do"),
+    ("hyperslab repack cohort.h5 fast.h5 --access '[:, :, k]' --resume", "after an interruption"),
+)
+
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 1 << 10, "MI": 1 << 20, "GI": 1 << 30}
+_STAGES = {"encode": "decoding and encoding", "write": "writing", "verify": "reading back"}
+_MOST_ROWS = 12
+
+
+def command(
+    source: Annotated[Path, typer.Argument(help="An HDF5 file.", metavar="SOURCE")],
+    target: Annotated[Path, typer.Argument(help="The new file.", metavar="TARGET")],
+    access: Annotated[
+        str | None,
+        typer.Option(help="How it will be read, e.g. '[:, :, k]'.", metavar="PATTERN"),
+    ] = None,
+    chunks: Annotated[
+        str | None, typer.Option(help="Or the chunk shape, e.g. 16,256,256.", metavar="N,N,...")
+    ] = None,
+    codec: Annotated[str, typer.Option(help="none, lz4, zstd or gzip.", metavar="NAME")] = "none",
+    memory: Annotated[
+        str, typer.Option(help="Most memory for the data in work, e.g. 2GB.", metavar="SIZE")
+    ] = "1GiB",
+    dataset: Annotated[
+        str | None, typer.Option(help="Rewrite only what matches, e.g. '/MR/*'.", metavar="GLOB")
+    ] = None,
+    slice_first: Annotated[
+        bool, typer.Option("--slice-first", help="Move the axis of the slices to the front.")
+    ] = False,
+    threads: Annotated[int | None, typer.Option(min=1, help="To decode and encode with.")] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with a repack that was interrupted.")
+    ] = False,
+    no_verify: Annotated[
+        bool, typer.Option("--no-verify", help="Do not read the result back.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the plan, write nothing.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Write a file anew, in chunks that suit how it is read. `hyperslab doctor` says which.
+
+    Groups, links, attributes and whatever is not rewritten come along. The new file appears under
+    its name when it is complete and has been read back; the source is only read.
+    """
+    how: dict[str, Any] = {
+        "access": access,
+        "chunks": None if chunks is None else _numbers(chunks),
+        "codec": _codec(codec),
+        "memory": _nbytes(memory),
+        "datasets": dataset,
+        "slice_first": slice_first,
+    }
+    if (access is None) == (chunks is None):
+        raise typer.BadParameter("give either --access or --chunks")
+    if dry_run:
+        plan = plan_file(source, **how)
+        if as_json:
+            typer.echo(json.dumps(_plan_dict(plan), indent=2))
+        else:
+            _print_plan(console(), plan)
+        return
+    with progress() as bars:
+        report = repack(
+            source,
+            target,
+            **how,
+            threads=threads,
+            resume=resume,
+            verify=not no_verify,
+            progress=_Bar(bars),
+        )
+    if report is None:
+        raise typer.Exit(1)
+    if as_json:
+        typer.echo(json.dumps(_report_dict(report), indent=2))
+    else:
+        _print_report(console(), report)
+
+
+class _Bar:
+    """Shows each stage as a bar."""
+
+    def __init__(self, bars: Bars) -> None:
+        self._bars = bars
+        self._tasks: dict[str, Any] = {}
+
+    def __call__(self, now: Progress) -> None:
+        if now.stage not in self._tasks:
+            words = _STAGES.get(now.stage, now.stage)
+            self._tasks[now.stage] = self._bars.add_task(words, total=now.total_nbytes)
+        self._bars.update(self._tasks[now.stage], completed=now.done_nbytes)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    parts = [part for part in re.split(r"[,x ]+", text.strip("()[] ")) if part]
+    if not parts or not all(part.isdecimal() and int(part) for part in parts):
+        raise typer.BadParameter(f"{text!r} is no chunk shape; write it like 16,256,256")
+    return tuple(map(int, parts))
+
+
+def _nbytes(text: str) -> int:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]?I?)B?", text.strip().upper())
+    if not found or found[2] not in _UNITS or not float(found[1]):
+        raise typer.BadParameter(f"{text!r} is no size; write it like 500MB, 2GB or 1GiB")
+    return int(float(found[1]) * _UNITS[found[2]])
+
+
+def _codec(name: str) -> str:
+    from hyperslab.codecs.encode import CODECS
+
+    if name not in CODECS:
+        raise typer.BadParameter(f"there is no codec {name!r}; there are {', '.join(CODECS)}")
+    return name
+
+
+def _print_plan(out: Console, plan: RepackPlan) -> None:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for head in ("dataset", "shape", "chunks now", "chunks then"):
+        table.add_column(head)
+    for head in ("size", "in memory", "decoded"):
+        table.add_column(head, justify="right", no_wrap=True)
+    for item in plan.rewritten[:_MOST_ROWS]:
+        table.add_row(
+            Text(item.path),
+            str(item.shape),
+            str(item.source_chunks or "none"),
+            str(item.chunks),
+            size(item.nbytes),
+            size(item.region_nbytes),
+            "once" if item.decodings < 1.005 else f"{item.decodings:.1f} times",
+        )
+    out.print(table)
+    if len(plan.rewritten) > _MOST_ROWS:
+        out.print(f"and {len(plan.rewritten) - _MOST_ROWS} more")
+    codec = plan.rewritten[0].codec.name if plan.rewritten else "none"
+    out.print(
+        f"{len(plan.rewritten)} datasets, {size(plan.nbytes)} decoded, to be stored with codec "
+        f"{codec}; {len(plan.copied)} copied as they are."
+    )
+
+
+def _print_report(out: Console, report: RepackReport) -> None:
+    rate = report.plan.nbytes / max(report.seconds, 1e-9)
+    read_back = ", read back and compared" if report.verified else ""
+    out.print(
+        Text.assemble(
+            (report.target, "bold"),
+            f": {size(report.target_nbytes)}, from {size(report.source_nbytes)}; "
+            f"{len(report.plan.rewritten)} datasets rewritten, {len(report.plan.copied)} copied, "
+            f"in {duration(report.seconds)} ({size(rate)}/s decoded){read_back}.",
+        ),
+        soft_wrap=True,
+    )
+    if report.resumed_nbytes:
+        out.print(f"{size(report.resumed_nbytes)} had been done before.")
+
+
+def _plan_dict(plan: RepackPlan) -> dict[str, Any]:
+    return {
+        "nbytes": plan.nbytes,
+        "memory_nbytes": plan.memory_nbytes,
+        "rewritten": [
+            {
+                "path": item.path,
+                "shape": item.shape,
+                "order": item.order,
+                "source_chunks": item.source_chunks,
+                "chunks": item.chunks,
+                "codec": item.codec.name,
+                "nbytes": item.nbytes,
+                "region": item.region,
+                "region_nbytes": item.region_nbytes,
+                "decodings": item.decodings,
+            }
+            for item in plan.rewritten
+        ],
+        "copied": plan.copied,
+    }
+
+
+def _report_dict(report: RepackReport) -> dict[str, Any]:
+    return {
+        "hyperslab": hyperslab.__version__,
+        "source": report.source,
+        "target": report.target,
+        "source_nbytes": report.source_nbytes,
+        "target_nbytes": report.target_nbytes,
+        "seconds": report.seconds,
+        "verified": report.verified,
+        "resumed_nbytes": report.resumed_nbytes,
+        "plan": _plan_dict(report.plan),
+    }

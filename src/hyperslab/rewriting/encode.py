@@ -1,0 +1,180 @@
+"""Regions of a source, as encoded chunks of the result: decoded and encoded by all cores."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hyperslab.array import Array
+from hyperslab.codecs.encode import encode
+from hyperslab.rewriting.plan import DatasetPlan
+
+__all__ = ["Cancelled", "Chunk", "Cutter"]
+
+T = TypeVar("T")
+Region = tuple[slice, ...]
+Write = Callable[[int, memoryview], object]
+Place = tuple[int, ...]
+
+
+class Cancelled(Exception):
+    """Somebody wants the work to stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A chunk of the result: its linear number, its decoded bytes' CRC-32, and what is stored.
+
+    `data` is empty where all elements are the fill value: then nothing is stored.
+    """
+
+    number: int
+    crc: int
+    data: bytes
+
+
+class Cutter:
+    """Reads regions of a dataset and cuts them into chunks; a context, since it holds threads.
+
+    Parameters
+    ----------
+    array
+        The source, or the result.
+    plan
+        What is made of the source.
+    order
+        Which axis of `array` each axis of the result is.
+    threads
+        To decode and encode with.
+    cancelled
+        Set by whoever wants it to stop.
+    """
+
+    def __init__(
+        self,
+        array: Array,
+        plan: DatasetPlan,
+        *,
+        order: tuple[int, ...],
+        threads: int,
+        cancelled: threading.Event,
+    ) -> None:
+        self._array = array
+        self._plan = plan
+        self._order = order
+        self._threads = threads
+        self._cancelled = cancelled
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="hyperslab-encode")
+        self._buffer = np.empty(0, np.uint8)
+        self._file_dtype = array.index.file_dtype
+        self._fill = array.fill_value
+        self._grid = [-(-n // c) for n, c in zip(plan.shape, plan.chunks, strict=True)]
+        # In memory, axes along which a chunk has one index come first: a chunk then lies together.
+        axes = range(len(plan.chunks))
+        self._layout = sorted(axes, key=lambda axis: plan.chunks[axis] > 1)
+
+    def __enter__(self) -> Cutter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def encoded(self, region: Region) -> Iterator[Chunk]:
+        """Yield the chunks of a region, as they are to be stored.
+
+        Raises
+        ------
+        Cancelled
+            Somebody wants it to stop.
+        StaleIndexError, DamagedFileError, ChunkDecodeError
+            As reading does.
+        """
+        values = self._read(region)
+        return self._each(region, lambda place: self._encode(values, region, place))
+
+    def written(self, region: Region, write: Write) -> Iterator[Chunk]:
+        """Yield the chunks of a region, once `write` has put their elements where they belong.
+
+        `write` is given a chunk's number and its bytes, by any thread; `Chunk.data` is empty.
+        """
+        values = self._read(region)
+
+        def one(place: Place) -> Chunk:
+            piece = self._piece(values, region, place)
+            number = self._number(place)
+            write(number, piece.data)
+            return Chunk(number, zlib.crc32(piece.data), b"")
+
+        return self._each(region, one)
+
+    def sums(self, region: Region) -> Iterator[tuple[int, int]]:
+        """Yield number and CRC-32 of the decoded chunks of a region; errors as `encoded`."""
+        values = self._read(region)
+
+        def one(place: Place) -> tuple[int, int]:
+            return self._number(place), zlib.crc32(self._piece(values, region, place).data)
+
+        return self._each(region, one)
+
+    def _each(self, region: Region, one: Callable[[Place], T]) -> Iterator[T]:
+        chunks = self._plan.chunks
+        ranges = [range(s.start // c, -(-s.stop // c)) for s, c in zip(region, chunks, strict=True)]
+        waiting: deque[Future[T]] = deque()
+        for place in itertools.product(*ranges):
+            if self._cancelled.is_set():
+                raise Cancelled
+            waiting.append(self._pool.submit(one, place))
+            if len(waiting) > 2 * self._threads:  # what is done and not yet taken is bounded
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+    def _read(self, region: Region) -> NDArray[np.generic]:
+        """Read a region of the result, into memory that the next call uses again."""
+        shape = [s.stop - s.start for s in region]
+        dtype = self._array.dtype
+        nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        if self._buffer.nbytes < nbytes:
+            self._buffer = np.empty(nbytes, np.uint8)
+        laid_out = self._buffer[:nbytes].view(dtype).reshape([shape[a] for a in self._layout])
+        values = laid_out.transpose(np.argsort(self._layout))
+        source: list[slice] = [slice(None)] * len(shape)
+        for axis, part in zip(self._order, region, strict=True):
+            source[axis] = part
+        out = values.transpose(np.argsort(self._order))
+        self._array.read(tuple(source), out=out, threads=self._threads)
+        return values
+
+    def _number(self, place: Place) -> int:
+        return int(np.ravel_multi_index(place, self._grid))
+
+    def _piece(
+        self, values: NDArray[np.generic], region: Region, place: Place
+    ) -> NDArray[np.generic]:
+        """Return one whole chunk, C-contiguous, in the file's byte order."""
+        plan = self._plan
+        part = tuple(
+            slice(i * c - s.start, min((i + 1) * c, n) - s.start)
+            for i, c, s, n in zip(place, plan.chunks, region, plan.shape, strict=True)
+        )
+        piece = values[part]
+        if piece.shape != plan.chunks:  # at the end of the dataset: the rest is fill
+            whole = np.full(plan.chunks, self._fill, piece.dtype)
+            whole[tuple(slice(n) for n in piece.shape)] = piece
+            piece = whole
+        return np.ascontiguousarray(piece, self._file_dtype)
+
+    def _encode(self, values: NDArray[np.generic], region: Region, place: Place) -> Chunk:
+        piece = self._piece(values, region, place)
+        crc = zlib.crc32(piece.data)
+        empty = bool(np.all(piece == self._fill))
+        return Chunk(self._number(place), crc, b"" if empty else encode(piece, self._plan.codec))

@@ -1,0 +1,207 @@
+"""The spool: encoded chunks on disk before they are put into a file, and a journal of them.
+
+HDF5 does not promise that a file is whole after its writer was killed. So chunks are first appended
+to a plain file, and the journal says, a JSON line a region, which of them are safely there. Whoever
+goes on later cuts off what came after the last line. The HDF5 file itself is made at the end, in
+one go, from the spool: that is copying.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hyperslab.errors import OutputError
+from hyperslab.rewriting.encode import Chunk
+
+__all__ = ["Spool", "Stored"]
+
+_CHUNKS, _JOURNAL = "chunks.bin", "journal.jsonl"
+_SYNC_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """An encoded chunk in the spool.
+
+    Its linear number in the dataset's grid, the CRC-32 of its decoded bytes, and where it is; of a
+    chunk that is all fill value, nothing is.
+    """
+
+    number: int
+    crc: int
+    byte_offset: int
+    nbytes: int
+
+
+class Spool:
+    """A folder beside the result that holds encoded chunks.
+
+    Parameters
+    ----------
+    folder
+        Of the spool.
+    key
+        What the chunks are made from and how. A spool that was made otherwise is not gone on with.
+    resume
+        Go on with what is there. Otherwise a spool that is there is refused.
+
+    Raises
+    ------
+    OutputError
+        There is a spool and `resume` is not set; or it is set, and the spool is of something else.
+    """
+
+    def __init__(self, folder: Path, key: dict[str, Any], *, resume: bool) -> None:
+        self.folder = folder
+        self.done: dict[tuple[int, int], list[Stored]] = {}
+        if folder.exists() and not resume:
+            raise OutputError(
+                f"{folder}: a repack was interrupted here. Go on with it (--resume), or delete "
+                "that folder."
+            )
+        folder.mkdir(parents=True, exist_ok=True)
+        self._end = 0
+        self._lines: list[str] = []
+        self._synced = time.monotonic()
+        journal = folder / _JOURNAL
+        lines, whole_nbytes = _whole_lines(journal)
+        if lines and lines[0] != {"key": key}:
+            raise OutputError(
+                f"{folder}: what was interrupted here was another repack, or the source has "
+                "changed since. Delete that folder to begin anew."
+            )
+        self.made = {"made": True} in lines
+        for line in lines[1:]:
+            if "made" in line:
+                continue
+            stored = [Stored(*entry) for entry in line["chunks"]]
+            self.done[(line["dataset"], line["region"])] = stored
+            self._end = line["end"]
+        # What came after the last whole line is not known to be whole.
+        self._journal = open(journal, "a", encoding="ascii")  # noqa: SIM115 - closed by `close`
+        self._journal.truncate(whole_nbytes)
+        if not lines:
+            self._journal.write(json.dumps({"key": key}) + "\n")
+        self._flush(self._journal)
+        self._chunks = open(folder / _CHUNKS, "ab")  # noqa: SIM115
+        self._chunks.truncate(self._end)
+
+    def add(
+        self,
+        dataset: int,
+        region: int,
+        chunks: Iterator[Chunk],
+        *,
+        before: Callable[[], object] = lambda: None,
+    ) -> None:
+        """Append the chunks of a region, in any order; a note is made once they are on disk.
+
+        That is every two seconds, and when the spool is closed; `before` is called first.
+        """
+        stored: list[Stored] = []
+        end = self._end
+        try:
+            for chunk in chunks:
+                self._chunks.write(chunk.data)
+                stored.append(Stored(chunk.number, chunk.crc, end, len(chunk.data)))
+                end += len(chunk.data)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                self._chunks.truncate(self._end)
+            raise
+        line = {
+            "dataset": dataset,
+            "region": region,
+            "chunks": [[s.number, s.crc, s.byte_offset, s.nbytes] for s in stored],
+            "end": end,
+        }
+        self._end = end
+        self.done[(dataset, region)] = stored
+        self._lines.append(json.dumps(line) + "\n")
+        if time.monotonic() - self._synced > _SYNC_S:
+            before()
+            self.sync()
+
+    def sync(self) -> None:
+        """Have everything on disk, chunks first, then what the journal says of them."""
+        self._flush(self._chunks)
+        self._journal.writelines(self._lines)
+        self._flush(self._journal)
+        self._lines.clear()
+        self._synced = time.monotonic()
+
+    @property
+    def file(self) -> Path:
+        """Where the HDF5 file is made."""
+        return self.folder / "file.h5"
+
+    def mark_made(self) -> None:
+        """Note that the file is there, with all its objects and room for every chunk."""
+        self._lines.append(json.dumps({"made": True}) + "\n")
+        self.sync()
+        self.made = True
+
+    def of_dataset(self, dataset: int) -> list[Stored]:
+        """Return the chunks of a dataset, in the order in which they lie in the spool."""
+        found = [s for (d, _), stored in self.done.items() if d == dataset for s in stored]
+        return sorted(found, key=lambda s: s.byte_offset)
+
+    def read(self, stored: list[Stored]) -> Iterator[tuple[int, bytes]]:
+        """Yield the numbers and the bytes of chunks that have any."""
+        self._chunks.flush()
+        with open(self.folder / _CHUNKS, "rb") as stream:
+            for entry in stored:
+                if entry.nbytes:
+                    stream.seek(entry.byte_offset)
+                    yield entry.number, stream.read(entry.nbytes)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all chunks."""
+        return self._end
+
+    def close(self) -> None:
+        """Close the files; what is in them stays."""
+        if not self._chunks.closed:
+            self.sync()
+            self._chunks.close()
+            self._journal.close()
+
+    def delete(self) -> None:
+        """Close the files and delete the folder."""
+        self._chunks.close()
+        self._journal.close()
+        shutil.rmtree(self.folder)
+
+    @staticmethod
+    def _flush(stream: Any) -> None:
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def _whole_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
+    """Return the lines of a journal up to the first that was cut short, and their bytes."""
+    found: list[dict[str, Any]] = []
+    nbytes = 0
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return found, 0
+    for line in data.splitlines(keepends=True):
+        try:
+            entry = json.loads(line) if line.endswith(b"\n") else None
+        except ValueError:
+            break
+        if not isinstance(entry, dict):
+            break
+        found.append(entry)
+        nbytes += len(line)
+    return found, nbytes

@@ -1,4 +1,4 @@
-"""The pages about viewing and storing: their code runs from top to bottom, and prints what they say."""
+"""The pages about viewing and storing: their code runs, and prints what they say."""
 
 from __future__ import annotations
 

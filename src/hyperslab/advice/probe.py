@@ -145,8 +145,8 @@ def measure_line(
     region, shape, chunks, itemsize
         Of the request and the dataset.
     least, most
-        Sizes of the two trial requests, in chunks; of a dataset without chunks, as shares: one
-        sixteenth and a quarter of the elements.
+        Sizes of the two trial requests, in chunks. Of a dataset without chunks, a quarter of the
+        elements and all of them, or less of a request above 16 MiB.
     dice
         Chooses places.
     repeat
@@ -154,8 +154,11 @@ def measure_line(
     """
     cell = (1,) * len(region) if chunks is None else chunks
     if chunks is None:
+        # How long a strided element takes depends on how many of them there are, for they come
+        # through the processor's caches: what is tried must not be much smaller.
         whole = math.prod(region)
-        least, most = max(1, whole // 16), max(1, whole // 4)
+        shares = (4, 1) if whole * itemsize <= _MOST_NBYTES // 4 else (16, 4)
+        least, most = (max(1, whole // share) for share in shares)
     sizes: list[float] = []
     seconds: list[float] = []
     timer(places(_shrunk(region, cell, least, itemsize), shape, chunks, n=1, dice=dice))  # warm up

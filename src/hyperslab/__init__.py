@@ -31,6 +31,7 @@ __all__ = [
     "open_image",
     "read_many",
     "repack",
+    "verify",
 ]
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from hyperslab.file import open_file as open
     from hyperslab.image import Image, list_images, open_image
     from hyperslab.rewriting import repack
+    from hyperslab.soundness import verify
 
 # Loaded when first used, so that `import hyperslab` costs next to nothing.
 _HOMES = {
@@ -60,6 +62,7 @@ _HOMES = {
     "open_image": ("hyperslab.image", "open_image"),
     "read_many": ("hyperslab.batch", "read_many"),
     "repack": ("hyperslab.rewriting", "repack"),
+    "verify": ("hyperslab.soundness", "verify"),
 }
 
 

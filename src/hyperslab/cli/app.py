@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 import hyperslab
-from hyperslab.cli import bench, demo, doctor, info, repack, view
+from hyperslab.cli import bench, demo, doctor, info, repack, verify, view
 from hyperslab.cli.terminal import examples, exit_status, show_error, show_warning
 from hyperslab.errors import (
     FileInUseWarning,
@@ -47,6 +47,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=examples(
         ("hyperslab info cohort.h5", "what is in a file"),
+        ("hyperslab verify cohort.h5", "is it whole, and if not, what of it is"),
         ("hyperslab view cells.ims", "an image in a window"),
         ("hyperslab bench cohort.h5", "how long reads take, by h5py and by hyperslab"),
         ("hyperslab demo", "if you have no file at hand"),
@@ -77,7 +78,7 @@ def _unwrapped(text: str) -> str:
 
 
 # In the order in which --help lists them.
-for _module in (info, doctor, repack, view, bench, demo):
+for _module in (info, doctor, repack, verify, view, bench, demo):
     app.command(
         _module.__name__.rpartition(".")[2],
         help=_unwrapped(_module.command.__doc__ or ""),

@@ -19,6 +19,7 @@ from hyperslab.array import Array
 from hyperslab.engine.limits import available_cpus, limits
 from hyperslab.errors import (
     DamagedCaseWarning,
+    NotHDF5Error,
     SampleError,
     SelectionError,
 )
@@ -241,14 +242,23 @@ class SliceDataset(Dataset[dict[str, Any]]):
         if policy == "raise":
             for file in files:
                 open_file(file)  # warns of a writer
-        cohort, containers, saved_as = open_cohort(
-            files,
-            inputs=templates,
-            axis=axis,
-            cases=cases,
-            skip=policy == "skip",
-            keep=keep_index,
-        )
+        try:
+            cohort, containers, saved_as = open_cohort(
+                files,
+                inputs=templates,
+                axis=axis,
+                cases=cases,
+                skip=policy == "skip",
+                keep=keep_index,
+            )
+        except NotHDF5Error as error:
+            if policy == "skip":
+                raise
+            told = (
+                f'{error.message} policy="skip" takes the cases that are whole, and `hyperslab '
+                "verify` says which these are."
+            )
+            raise NotHDF5Error(told, **error.facts) from error
         _check_dtypes(cohort, dtypes)
         reader = CaseReader(
             cohort, containers, saved_as=saved_as, cache=_open_cache(cache, cache_nbytes)

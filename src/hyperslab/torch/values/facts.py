@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from hyperslab.array import Array
 from hyperslab.engine.node import Cells
-from hyperslab.errors import MissingObjectError, SampleError, StaleIndexError
+from hyperslab.errors import DamagedFileError, MissingObjectError, SampleError, StaleIndexError
+from hyperslab.soundness.dataset import extent_of_damage
 from hyperslab.torch.values.tally import Tally, add_values, cut_parts, quantiles_of
 
 if TYPE_CHECKING:
@@ -37,8 +38,8 @@ class DatasetFacts:
     Attributes
     ----------
     damage
-        Why the dataset cannot be read, with file and dataset; then all else is absent. None where
-        every value could be read.
+        Why the dataset cannot be read, with file and dataset, how many chunks are damaged and which
+        slices are not; then all else is absent. None where every value could be read.
     low, high
         float64, (slices,): smallest and largest value of each slice; NaN for a slice without any.
     mean, std
@@ -240,6 +241,8 @@ def _survey(
         named = getattr(error, "file", None), getattr(error, "dataset", None)
         if named != (index.file, index.name):
             told = f"{array.file}: {array.name} cannot be read: {told}"
+        if isinstance(error, DamagedFileError) and (extent := extent_of_damage(array, axis)):
+            told = f"{told} In all, {extent}"
         return DatasetFacts(damage=told)
 
 

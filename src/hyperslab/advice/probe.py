@@ -189,16 +189,17 @@ def _shrunk(
 
 
 def disk_rate(path: str, offset: int, nbytes: int) -> tuple[float, bool]:
-    """Read a stretch of the file; return bytes a second, and whether it came from the disk.
+    """Read a stretch of the file; return bytes a second, and whether its pages were dropped first.
 
-    Where the system lets a process drop its pages of a file, they are dropped first. On Linux
-    pages that other processes have mapped stay.
+    Where a system lets a process drop the pages of a file, it is asked to. It may keep some: on
+    Linux those that a process has mapped.
     """
     nbytes = min(nbytes, 32 << 20)
     descriptor = os.open(path, os.O_RDONLY)
     try:
         cold = hasattr(os, "posix_fadvise")
         if cold:
+            os.fsync(descriptor)  # what is not on the disk yet cannot be dropped
             os.posix_fadvise(descriptor, offset, nbytes, os.POSIX_FADV_DONTNEED)
         buffer = bytearray(min(nbytes, 1 << 20) or 1)
         start, done = time.perf_counter(), 0

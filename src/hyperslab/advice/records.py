@@ -122,8 +122,8 @@ class KindAdvice:
     findings
         What is noticeable.
     rates
-        Bytes a second, measured: "decode" (all threads), "decode_one" (one thread), "disk" and
-        whether that was cold.
+        Bytes a second, measured: "decode" (all threads) and "disk"; "disk_cold" says whether the
+        system was asked to forget the file before.
     """
 
     datasets: tuple[str, ...]

@@ -78,7 +78,7 @@ def _print_kind(out: Console, kind: KindAdvice) -> None:
     how += ["+".join(kind.filters)] if kind.filters else []
     out.print(Text.assemble((f"{names}{more}", "bold"), f": {', '.join(how)}"))
     rates = kind.rates
-    cold = "from the disk" if rates["disk_cold"] else "perhaps from memory"
+    cold = "cold, if the system let go of it" if rates["disk_cold"] else "perhaps from memory"
     out.print(
         Text(
             f"decoded at {size(float(rates['decode'] or 0))}/s by all threads; file read at "

@@ -44,7 +44,13 @@ def command(
     chunks: Annotated[
         str | None, typer.Option(help="Or the chunk shape, e.g. 16,256,256.", metavar="N,N,...")
     ] = None,
-    codec: Annotated[str, typer.Option(help="none, lz4, zstd or gzip.", metavar="NAME")] = "none",
+    codec: Annotated[
+        str,
+        typer.Option(
+            help="none, lz4, zstd, gzip or blosc; auto: none or gzip, by what a sample shows.",
+            metavar="NAME",
+        ),
+    ] = "auto",
     memory: Annotated[
         str, typer.Option(help="Most memory for the data in work, e.g. 2GB.", metavar="SIZE")
     ] = "1GiB",
@@ -137,8 +143,8 @@ def _nbytes(text: str) -> int:
 def _codec(name: str) -> str:
     from hyperslab.codecs.encode import CODECS
 
-    if name not in CODECS:
-        raise typer.BadParameter(f"there is no codec {name!r}; there are {', '.join(CODECS)}")
+    if name not in (names := ("auto", *CODECS)):
+        raise typer.BadParameter(f"there is no codec {name!r}; there are {', '.join(names)}")
     return name
 
 
@@ -166,6 +172,7 @@ def _print_plan(out: Console, plan: RepackPlan) -> None:
         f"{len(plan.rewritten)} datasets, {size(plan.nbytes)} decoded, to be stored with codec "
         f"{codec}; {len(plan.copied)} copied as they are."
     )
+    _print_why(out, plan)
 
 
 def _print_report(out: Console, report: RepackReport) -> None:
@@ -180,8 +187,14 @@ def _print_report(out: Console, report: RepackReport) -> None:
         ),
         soft_wrap=True,
     )
+    _print_why(out, report.plan)
     if report.resumed_nbytes:
         out.print(f"{size(report.resumed_nbytes)} had been done before.")
+
+
+def _print_why(out: Console, plan: RepackPlan) -> None:
+    if plan.why and plan.rewritten:
+        out.print(f"Codec {plan.rewritten[0].codec.name}: {plan.why}.", soft_wrap=True)
 
 
 def _plan_dict(plan: RepackPlan) -> dict[str, Any]:
@@ -204,6 +217,8 @@ def _plan_dict(plan: RepackPlan) -> dict[str, Any]:
             for item in plan.rewritten
         ],
         "copied": plan.copied,
+        "elsewhere": plan.elsewhere,
+        "why": plan.why,
     }
 
 
@@ -217,5 +232,6 @@ def _report_dict(report: RepackReport) -> dict[str, Any]:
         "seconds": report.seconds,
         "verified": report.verified,
         "resumed_nbytes": report.resumed_nbytes,
+        "left_out": report.left_out,
         "plan": _plan_dict(report.plan),
     }

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+import errno
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hyperslab import filters
+from hyperslab.errors import CapacityError, DamagedFileError, HyperslabError
+from hyperslab.rewriting.attributes import References, copy_attributes, copy_references, key_of
 from hyperslab.rewriting.plan import DatasetPlan
 
 if TYPE_CHECKING:
     import h5py
 
-__all__ = ["AXES_ATTRIBUTE", "copy_objects", "tracks_order"]
+__all__ = ["AXES_ATTRIBUTE", "copy_objects", "create_like", "disk_full", "says_full"]
+
+# What h5py raises where a file is damaged, or a disk full.
+_TROUBLE = (KeyError, OSError, RuntimeError, ValueError)
 
 AXES_ATTRIBUTE = "hyperslab_axis_order"
-# Attributes of HDF5's dimension scales, which refer to objects by their address: made anew.
-_SCALES = {"DIMENSION_LIST", "REFERENCE_LIST", "CLASS", "NAME"}
-
-Key = tuple[int, int]
 
 
 class _Copier:
+    """Copies one file's objects. Works on HDF5's own handles, since names may be no text at all."""
+
     def __init__(
         self,
         source: h5py.File,
@@ -36,173 +41,176 @@ class _Copier:
         self.target = target
         self.plans = plans
         # By the objects themselves: a dataset may have several paths.
-        self.planned = {_key(source[path]): path for path in plans}
-        self.made: dict[Key, str] = {}
+        self.planned = {key_of(source[path].id): path for path in plans}
+        self.references = References(source, target)
         self.rewritten: dict[str, h5py.Dataset] = {}
+        self.left_out: list[str] = []
 
-    def copy_group(self, source: h5py.Group, target: h5py.Group) -> None:
+    def copy_group(self, source: Any, target: Any, path: str) -> None:
         import h5py
 
-        self.made[_key(source)] = target.name
+        self.references.note(source, target)
         for name in source:
-            link = source.get(name, getlink=True)
-            if isinstance(link, h5py.SoftLink | h5py.ExternalLink):
-                target[name] = link
-                continue
-            self.copy_object(source[name], target, name)
+            there = f"{path}/{name.decode('utf-8', 'backslashreplace')}"
+            try:
+                info = source.links.get_info(name)
+                if info.type == h5py.h5l.TYPE_HARD:
+                    self.copy_object(source, target, name, info, there)
+                elif info.type == h5py.h5l.TYPE_SOFT:
+                    target.links.create_soft(name, source.links.get_val(name), _lcpl(info))
+                elif info.type == h5py.h5l.TYPE_EXTERNAL:
+                    file, inside = source.links.get_val(name)
+                    target.links.create_external(name, file, inside, _lcpl(info))
+                else:
+                    self.left_out.append(f"{there} (a link of a kind that HDF5 does not know)")
+            except _TROUBLE as error:
+                raise _reason(error, self.source.filename, self.target.filename, there) from error
 
-    def copy_object(self, item: Any, target: h5py.Group, name: str) -> None:
+    def copy_object(self, source: Any, target: Any, name: bytes, info: Any, path: str) -> None:
         import h5py
 
-        known = self.made.get(_key(item))
+        item = h5py.h5o.open(source, name)
+        known = self.references.made(key_of(item))
         if known is not None:
-            target[name] = self.target[known]  # a second link to the same object
+            h5py.h5o.link(known, target, name, lcpl=_lcpl(info))  # one object, another name
             return
-        path = f"{target.name.rstrip('/')}/{name}"
-        if isinstance(item, h5py.Group):
-            self.copy_group(item, target.create_group(name, track_order=tracks_order(item)))
-        elif _key(item) in self.planned:
-            planned = self.planned[_key(item)]
-            self.rewritten[planned] = self.create(item, target, name, self.plans[planned])
+        planned = self.planned.get(key_of(item))
+        if isinstance(item, h5py.h5g.GroupID):
+            # Not with the old list of properties as it is: HDF5 2 then makes groups that it cannot
+            # open, where the two files are of different versions.
+            old, how = item.get_create_plist(), h5py.h5p.create(h5py.h5p.GROUP_CREATE)
+            how.set_link_creation_order(old.get_link_creation_order())
+            how.set_attr_creation_order(old.get_attr_creation_order())
+            made = h5py.h5g.create(target, name, _lcpl(info), how)
+            self.copy_group(item, made, path)
+            return
+        if planned is not None:
+            plan = self.plans[planned]
+            made = create_like(item, target, name, plan, _lcpl(info), in_place=self.in_place)
+            self.rewritten[planned] = h5py.Dataset(made)
+            if plan.order != tuple(range(len(plan.order))):
+                self.references.note_order(item, plan.order)
         else:
-            self.source.copy(item, target, name=name, without_attrs=True)
-        self.made[_key(item)] = path
+            copying = h5py.h5p.create(h5py.h5p.OBJECT_COPY)
+            copying.set_copy_object(h5py.h5o.COPY_WITHOUT_ATTR_FLAG)
+            h5py.h5o.copy(source, name, target, name, copying, _lcpl(info))
+            made = h5py.h5o.open(target, name)
+        self.references.note(item, made)
 
-    def create(
-        self, item: h5py.Dataset, target: h5py.Group, name: str, plan: DatasetPlan
-    ) -> h5py.Dataset:
-        """Make an empty dataset with the new chunks and filters, and the old type and fill."""
+    def fill(self) -> None:
+        """Copy attributes and references, now that what they may refer to is there."""
         import h5py
 
-        how = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-        how.set_chunk(plan.chunks)
-        old = item.id.get_create_plist()
-        if old.fill_value_defined() == h5py.h5d.FILL_VALUE_USER_DEFINED:
-            value = np.zeros((), item.dtype)
-            old.get_fill_value(value)
-            how.set_fill_value(value)
-        if self.in_place:
-            how.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
-        for entry in plan.codec.pipeline(item.dtype.itemsize):
-            if entry.code == filters.SHUFFLE:
-                how.set_shuffle()
-            elif entry.code == filters.GZIP:
-                how.set_deflate(entry.values[0])
-            else:
-                # Without its plugin, HDF5 knows a filter by number alone if it is optional.
-                how.set_filter(entry.code, h5py.h5z.FLAG_OPTIONAL, entry.values)
-        maximum = item.maxshape or item.shape
-        space = h5py.h5s.create_simple(plan.shape, tuple(
-            h5py.h5s.UNLIMITED if maximum[axis] is None else maximum[axis] for axis in plan.order
-        ))  # fmt: skip
-        made = h5py.h5d.create(target.id, name.encode(), item.id.get_type(), space, how)
-        return h5py.Dataset(made)
-
-    def copy_attributes(self) -> None:
-        """Copy the attributes of everything, now that what they may refer to is there."""
-        for item, copy, _ in self._pairs():
-            plan = self._plan_of(item)
-            scale = "DIMENSION_LIST" in item.attrs or item.attrs.get("CLASS") == b"DIMENSION_SCALE"
-            for name in item.attrs:
-                if not (scale and name in _SCALES):
-                    self._copy_attribute(item, copy, name)
-            if plan is not None and plan.order != tuple(range(len(plan.order))):
-                copy.attrs[AXES_ATTRIBUTE] = np.array(plan.order, np.int64)
-        self._attach_scales()
-
-    def _plan_of(self, item: Any) -> DatasetPlan | None:
-        path = self.planned.get(_key(item))
-        return None if path is None else self.plans[path]
-
-    def _pairs(self) -> Iterator[tuple[Any, Any, str]]:
-        """Yield source and copy of every object, once."""
-        import h5py
-
-        yield self.source, self.target, "/"
-        seen: set[Key] = {_key(self.source)}
-
-        def walk(source: h5py.Group) -> Iterator[tuple[Any, Any, str]]:
-            for name in source:
-                link = source.get(name, getlink=True)
-                if not isinstance(link, h5py.HardLink):
-                    continue
-                item = source[name]
-                if _key(item) in seen:
-                    continue
-                seen.add(_key(item))
-                path = self.made[_key(item)]
-                yield item, self.target[path], path
-                if isinstance(item, h5py.Group):
-                    yield from walk(item)
-
-        yield from walk(self.source)
-
-    def _copy_attribute(self, item: Any, copy: Any, name: str) -> None:
-        import h5py
-
-        source = h5py.h5a.open(item.id, name.encode("utf-8", "surrogateescape"))
-        kind, space = source.get_type(), source.get_space()
-        made = h5py.h5a.create(
-            copy.id, name.encode("utf-8", "surrogateescape"), kind, space,
-        )  # fmt: skip
-        if space.get_simple_extent_type() == h5py.h5s.NULL:
-            return
-        if _refers(kind):
-            value = self._translated(item.attrs[name])
-            copy.attrs.modify(name, value) if not isinstance(value, np.ndarray) else made.write(
-                value
-            )
-            return
-        value = np.empty(source.shape, source.dtype)
-        source.read(value, mtype=kind if not _is_variable(kind) else None)
-        made.write(value, mtype=kind if not _is_variable(kind) else None)
-
-    def _translated(self, value: Any) -> Any:
-        """Return references to the source's objects as references to their copies."""
-        import h5py
-
-        if isinstance(value, h5py.Reference) and not isinstance(value, h5py.RegionReference):
-            if not value:
-                return value
-            path = self.made.get(_key(self.source[value]))
-            return value if path is None else self.target[path].ref
-        if isinstance(value, np.ndarray) and value.dtype == object:
-            out = np.empty_like(value)
-            for place, entry in np.ndenumerate(value):
-                out[place] = self._translated(entry)
-            return out
-        return value
-
-    def _attach_scales(self) -> None:
-        for item, copy, _ in self._pairs():
-            if not hasattr(item, "dims"):
-                continue
-            if item.attrs.get("CLASS") == b"DIMENSION_SCALE":
-                label = item.attrs.get("NAME", b"")
-                copy.make_scale(label.decode("utf-8", "replace") if label else "")
-                if "NAME" not in item.attrs:
-                    del copy.attrs["NAME"]
-        for item, copy, _ in self._pairs():
-            if "DIMENSION_LIST" not in item.attrs or not hasattr(item, "dims"):
-                continue
-            plan = self._plan_of(item)
-            order = plan.order if plan is not None else tuple(range(item.ndim))
-            for axis, old in enumerate(order):
-                for scale in item.dims[old].values():
-                    there = self.made.get(_key(scale))
-                    if there is not None:
-                        copy.dims[axis].attach_scale(self.target[there])
+        for item, made in self.references.pairs():
+            plan = self.plans.get(self.planned.get(key_of(item), ""))
+            order = None if plan is None else plan.order
+            self.left_out += copy_attributes(item, made, self.references, order=order)
+            if order is not None and order != tuple(range(len(order))):
+                h5py.Dataset(made).attrs[AXES_ATTRIBUTE] = np.array(order, np.int64)
+            if plan is None and isinstance(item, h5py.h5d.DatasetID):
+                try:
+                    copy_references(item, made, self.references)
+                except TypeError as error:
+                    name = (h5py.h5i.get_name(item) or b"?").decode("utf-8", "backslashreplace")
+                    self.left_out.append(f"the references in {name} ({error})")
 
 
-def copy_objects(
-    source: h5py.File, target: h5py.File, plans: dict[str, DatasetPlan], *, in_place: bool = False
-) -> dict[str, h5py.Dataset]:
-    """Copy all objects of `source` into `target`, which is empty.
+def create_like(
+    item: Any, target: Any, name: bytes, plan: DatasetPlan, lcpl: Any = None, *, in_place: bool
+) -> Any:
+    """Make an empty dataset with the plan's chunks and filters, and the type and fill of `item`.
 
     Parameters
     ----------
-    source, target
-        Open files.
+    item, target, name
+        HDF5's handles of the dataset that it takes after, and of the group that it is made in.
+    plan
+        Its shape, chunks, filters and type.
+    lcpl
+        How the link is made.
+    in_place
+        Have the room for every chunk allocated.
+    """
+    import h5py
+
+    how = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    how.set_chunk(plan.chunks)
+    old = item.get_create_plist()
+    how.set_attr_creation_order(old.get_attr_creation_order())
+    how.set_attr_phase_change(*old.get_attr_phase_change())
+    how.set_obj_track_times(old.get_obj_track_times())
+    has_fill = old.fill_value_defined() == h5py.h5d.FILL_VALUE_USER_DEFINED
+    if has_fill:
+        value = np.zeros((), item.dtype)
+        old.get_fill_value(value)
+        how.set_fill_value(value)
+    if in_place:
+        how.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+    for entry in plan.codec.pipeline(item.dtype.itemsize):
+        if entry.code == filters.SHUFFLE:
+            how.set_shuffle()
+        elif entry.code == filters.GZIP:
+            how.set_deflate(entry.values[0])
+        else:
+            # Without its plugin, HDF5 knows a filter by number alone if it is optional.
+            how.set_filter(entry.code, h5py.h5z.FLAG_OPTIONAL, entry.values)
+    extents = item.get_space().get_simple_extent_dims(True)
+    maximum = tuple(extents[axis] for axis in plan.order)
+    if in_place and maximum == plan.shape and not has_fill:
+        # Every chunk there will ever be is going to be written: zeros need not be, before.
+        how.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+    space = h5py.h5s.create_simple(plan.shape, maximum)
+    return h5py.h5d.create(target, name, item.get_type(), space, how, lcpl)
+
+
+def _reason(error: Exception, source: str, target: str, where: str) -> HyperslabError:
+    """Return our own error for one of h5py's: was it writing that failed, or the source?"""
+    if isinstance(error, HyperslabError):
+        return error
+    if says_full(error):
+        return disk_full(target)
+    return DamagedFileError(
+        f"{source}: {where or 'the file'} cannot be copied: {error}. `hyperslab verify` says what "
+        "is sound of a damaged file.",
+        file=source,
+        dataset=where,
+    )
+
+
+def says_full(error: Exception) -> bool:
+    """Tell whether an error, of Python or of HDF5, is that of a full disk."""
+    return getattr(error, "errno", None) == errno.ENOSPC or "No space left" in str(error)
+
+
+def disk_full(path: str) -> CapacityError:
+    """Return the error for a disk that has no more room for the file `path`."""
+    return CapacityError(
+        f"{path}: no space is left on the disk. Make room and go on with --resume (resume=True), "
+        "or choose a codec that compresses.",
+        file=path,
+    )
+
+
+def _lcpl(info: Any) -> Any:
+    """Return how to make a link whose name is in the same encoding."""
+    import h5py
+
+    how = h5py.h5p.create(h5py.h5p.LINK_CREATE)
+    how.set_char_encoding(info.cset)
+    return how
+
+
+def copy_objects(
+    source: h5py.File, path: Path, plans: dict[str, DatasetPlan], *, in_place: bool = False
+) -> tuple[h5py.File, dict[str, h5py.Dataset], tuple[str, ...]]:
+    """Make a file with copies of all objects of `source`.
+
+    Parameters
+    ----------
+    source
+        Open file.
+    path
+        Of the new one.
     plans
         What is rewritten, by path.
     in_place
@@ -210,49 +218,63 @@ def copy_objects(
 
     Returns
     -------
-    dict
+    file
+        Open for writing; the caller closes it.
+    rewritten
         The datasets of `plans`, by path: made, and still without elements.
+    left_out
+        What could not be copied, in words.
+
+    Raises
+    ------
+    DamagedFileError
+        An object of the source cannot be opened or copied.
 
     Notes
     -----
-    Kept: groups and the order that they track, hard, soft and external links as such, committed
-    types, attributes of every type, object references in attributes, dimension scales, fill values,
-    maximal shapes. Datasets that are not rewritten are copied by HDF5, chunks as they are stored;
-    virtual and external ones keep pointing to where they pointed.
+    Kept: the user block, groups and the order that they track, hard, soft and external links as
+    such, committed types, attributes of every type byte by byte and in their order, references to
+    objects and regions in attributes and in datasets, dimension scales, fill values, maximal
+    shapes. Datasets that are not rewritten are copied by HDF5, chunks as they are stored; virtual
+    and external ones keep pointing to where they pointed.
     """
-    copier = _Copier(source, target, plans, in_place=in_place)
-    copier.copy_group(source, target)
-    copier.copy_attributes()
-    return copier.rewritten
+    target = None
+    try:
+        target = _create_file(source, path)
+        copier = _Copier(source, target, plans, in_place=in_place)
+        copier.copy_group(source["/"].id, target["/"].id, "")
+        copier.fill()
+        target.flush()
+    except BaseException as error:
+        if target is not None:
+            with contextlib.suppress(OSError, RuntimeError):  # of a disk that is full, once more
+                target.close()
+        if isinstance(error, _TROUBLE):
+            raise _reason(error, source.filename, str(path), "") from error
+        raise
+    return target, copier.rewritten, tuple(copier.left_out)
 
 
-def _key(item: Any) -> Key:
+def _create_file(source: h5py.File, path: Path) -> h5py.File:
+    """Make an empty file with the user block and the root group's properties of `source`."""
     import h5py
 
-    info = h5py.h5o.get_info(item.id)
-    return int(info.fileno), int(info.addr)
-
-
-def tracks_order(group: h5py.Group) -> bool:
-    """Tell whether a group keeps its members in the order in which they were made."""
-    import h5py
-
-    # Of the root group as a group: of the file as a whole, HDF5 does not remember it.
-    how = h5py.h5g.open(group.id, b".").get_create_plist()
-    return bool(how.get_link_creation_order() & h5py.h5p.CRT_ORDER_TRACKED)
-
-
-def _refers(kind: Any) -> bool:
-    import h5py
-
-    if isinstance(kind, h5py.h5t.TypeVlenID):
-        return _refers(kind.get_super())
-    return isinstance(kind, h5py.h5t.TypeReferenceID)
-
-
-def _is_variable(kind: Any) -> bool:
-    import h5py
-
-    if isinstance(kind, h5py.h5t.TypeVlenID):
-        return True
-    return isinstance(kind, h5py.h5t.TypeStringID) and bool(kind.is_variable_str())
+    fcpl = h5py.h5p.create(h5py.h5p.FILE_CREATE)
+    old = source.id.get_create_plist()
+    # Of the root group as a group: of the file as a whole, HDF5 does not remember these.
+    root = h5py.h5g.open(source.id, b".").get_create_plist()
+    fcpl.set_link_creation_order(root.get_link_creation_order())
+    fcpl.set_attr_creation_order(root.get_attr_creation_order())
+    fcpl.set_userblock(old.get_userblock())
+    fapl = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
+    fapl.set_fclose_degree(h5py.h5f.CLOSE_STRONG)
+    # Large attributes need what HDF5 1.8 brought; what older libraries read stays readable to them.
+    least = h5py.h5f.LIBVER_V18 if old.get_version()[0] >= 2 else h5py.h5f.LIBVER_EARLIEST
+    fapl.set_libver_bounds(least, h5py.h5f.LIBVER_LATEST)
+    made = h5py.h5f.create(str(path).encode(), h5py.h5f.ACC_EXCL, fcpl, fapl)
+    if nbytes := old.get_userblock():
+        made.close()
+        with open(source.filename, "rb") as stream, open(path, "r+b") as out:
+            out.write(stream.read(nbytes))
+        made = h5py.h5f.open(str(path).encode(), h5py.h5f.ACC_RDWR, fapl)
+    return h5py.File(made)

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import itertools
 import threading
-import zlib
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hyperslab.array import Array
-from hyperslab.codecs.encode import encode
+from hyperslab.codecs.encode import crc32, encode
 from hyperslab.rewriting.plan import DatasetPlan
 
 __all__ = ["Cancelled", "Chunk", "Cutter"]
@@ -77,6 +76,7 @@ class Cutter:
         self._buffer = np.empty(0, np.uint8)
         self._file_dtype = array.index.file_dtype
         self._fill = array.fill_value
+        self._fill_bits = _bits(np.asarray(self._fill, self._file_dtype))
         self._grid = [-(-n // c) for n, c in zip(plan.shape, plan.chunks, strict=True)]
         # In memory, axes along which a chunk has one index come first: a chunk then lies together.
         axes = range(len(plan.chunks))
@@ -112,7 +112,7 @@ class Cutter:
             piece = self._piece(values, region, place)
             number = self._number(place)
             write(number, piece.data)
-            return Chunk(number, zlib.crc32(piece.data), b"")
+            return Chunk(number, crc32(piece.data), b"")
 
         return self._each(region, one)
 
@@ -121,7 +121,7 @@ class Cutter:
         values = self._read(region)
 
         def one(place: Place) -> tuple[int, int]:
-            return self._number(place), zlib.crc32(self._piece(values, region, place).data)
+            return self._number(place), crc32(self._piece(values, region, place).data)
 
         return self._each(region, one)
 
@@ -175,6 +175,15 @@ class Cutter:
 
     def _encode(self, values: NDArray[np.generic], region: Region, place: Place) -> Chunk:
         piece = self._piece(values, region, place)
-        crc = zlib.crc32(piece.data)
-        empty = bool(np.all(piece == self._fill))
-        return Chunk(self._number(place), crc, b"" if empty else encode(piece, self._plan.codec))
+        crc = crc32(piece.data)
+        if np.array_equal(_bits(piece), np.broadcast_to(self._fill_bits, _bits(piece).shape)):
+            return Chunk(self._number(place), crc, b"")
+        return Chunk(self._number(place), crc, encode(piece, self._plan.codec))
+
+
+def _bits(values: NDArray[np.generic]) -> NDArray[np.unsignedinteger[Any]]:
+    """Return the bits of contiguous elements as integers: -0.0 is not 0.0, and nan is nan."""
+    width = values.dtype.itemsize
+    unit = next(n for n in (8, 4, 2, 1) if width % n == 0)
+    bits: NDArray[np.unsignedinteger[Any]] = values.reshape(-1).view(f"u{unit}")
+    return bits.reshape(-1, width // unit)

@@ -100,11 +100,17 @@ class RepackPlan:
         Paths of the datasets that are copied as they are.
     memory_nbytes
         The ceiling that regions were chosen for.
+    elsewhere
+        Paths of links to other files, and of virtual and external datasets that stay as they are.
+    why
+        Why that codec, where it was not named.
     """
 
     rewritten: tuple[DatasetPlan, ...]
     copied: tuple[str, ...]
     memory_nbytes: int
+    elsewhere: tuple[str, ...] = ()
+    why: str = ""
 
     @property
     def in_place(self) -> bool:
@@ -144,8 +150,9 @@ def plan_repack(
     memory_nbytes
         The ceiling.
     datasets
-        Glob of the paths to be written anew. Default: all of numbers with two axes or more (or as
-        many as `chunks` has, or the pattern asks for) and 64 KiB or more.
+        Glob of the paths to be written anew; virtual and external datasets that match get elements
+        of their own. Default: all of numbers with two axes or more (or as many as `chunks` has, or
+        the pattern asks for) and 64 KiB or more, but virtual and external ones.
     slice_first
         Move the axis of which a request takes one index to the front.
 
@@ -159,25 +166,38 @@ def plan_repack(
     rewritten: list[DatasetPlan] = []
     copied: list[str] = []
     problem: SelectionError | None = None
+    elsewhere: list[str] = []
+    inside: str | None = None
     for entry in entries:
         facts = entry.facts
+        # What a link to another file leads to stays there, and the link is copied.
+        if inside is not None and entry.path.startswith(inside):
+            continue
+        if entry.target and (not entry.repeats or not entry.target.startswith("/")):
+            elsewhere.append(entry.path)
+            inside = f"{entry.path}/"
+            continue
         if facts is None or entry.repeats:
             continue
         if not _is_wanted(entry.path, facts, datasets):
             copied.append(entry.path)
+            if facts.storage in ("virtual", "external"):
+                elsewhere.append(entry.path)
             continue
         try:
-            rewritten.append(
-                plan_dataset(
-                    entry.path,
-                    facts,
-                    access=access,
-                    chunks=chunks,
-                    codec=codec,
-                    memory_nbytes=memory_nbytes,
-                    slice_first=slice_first,
-                )
+            plan = plan_dataset(
+                entry.path,
+                facts,
+                access=access,
+                chunks=chunks,
+                codec=codec,
+                memory_nbytes=memory_nbytes,
+                slice_first=slice_first,
             )
+            if is_as_planned(facts, plan):
+                copied.append(entry.path)
+            else:
+                rewritten.append(plan)
         except SelectionError as error:
             if datasets is not None:
                 raise
@@ -185,16 +205,34 @@ def plan_repack(
             copied.append(entry.path)
     if not rewritten and problem is not None:
         raise problem
-    return RepackPlan(rewritten=tuple(rewritten), copied=tuple(copied), memory_nbytes=memory_nbytes)
+    return RepackPlan(
+        rewritten=tuple(rewritten),
+        copied=tuple(copied),
+        memory_nbytes=memory_nbytes,
+        elsewhere=tuple(elsewhere),
+    )
+
+
+def is_as_planned(facts: DatasetFacts, plan: DatasetPlan) -> bool:
+    """Tell whether a dataset has the planned chunks and filters: then its chunks are copied."""
+    pipeline = plan.codec.pipeline(plan.itemsize)
+    return (
+        facts.chunks == plan.chunks
+        and plan.order == tuple(range(len(plan.order)))
+        and [(f.code, f.values) for f in facts.filters] == [(f.code, f.values) for f in pipeline]
+    )
 
 
 def _is_wanted(path: str, facts: DatasetFacts, datasets: str | None) -> bool:
     if not facts.numeric or not facts.shape or 0 in facts.shape:
         return False
-    if facts.storage in ("virtual", "external", "null") or not facts.native:
+    if facts.storage == "null" or not facts.native:
         return False
     if datasets is not None:
         return fnmatch.fnmatch(path, datasets)
+    # These are views of other files: only who names them wants their elements.
+    if facts.storage in ("virtual", "external"):
+        return False
     return len(facts.shape) >= 2 and (facts.decoded_nbytes or 0) >= _LEAST_NBYTES
 
 

@@ -9,8 +9,11 @@ import os
 import shutil
 import threading
 import time
+import warnings
+import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +23,16 @@ from hyperslab.array import Array
 from hyperslab.codecs.encode import codec as codec_named
 from hyperslab.engine import cache
 from hyperslab.engine.limits import limits
-from hyperslab.errors import CapacityError, DamagedFileError, OutputError
+from hyperslab.engine.source import close_idle
+from hyperslab.errors import CapacityError, DamagedFileError, MetadataWarning, OutputError
 from hyperslab.exports.text import human_nbytes
 from hyperslab.file import File, open_file
 from hyperslab.index.container import FileIndex
 from hyperslab.index.records import fingerprint
 from hyperslab.index.session import library_lock, session
 from hyperslab.index.tree import walk_file
-from hyperslab.rewriting.copy import copy_objects, tracks_order
+from hyperslab.rewriting.choose import choose_codec
+from hyperslab.rewriting.copy import copy_objects, disk_full, says_full
 from hyperslab.rewriting.encode import Cancelled, Cutter
 from hyperslab.rewriting.plan import RepackPlan, plan_repack
 from hyperslab.rewriting.spool import Spool
@@ -72,6 +77,9 @@ class RepackReport:
         Whether all that was rewritten was read back and compared.
     resumed_nbytes
         Decoded bytes that an earlier run had done.
+    left_out
+        What could not be copied, in words: attributes of types, and links of kinds, that h5py has
+        no word for.
     """
 
     source: str
@@ -82,6 +90,7 @@ class RepackReport:
     seconds: float
     verified: bool
     resumed_nbytes: int
+    left_out: tuple[str, ...] = ()
 
 
 def plan_file(
@@ -89,26 +98,36 @@ def plan_file(
     *,
     access: str | None = None,
     chunks: tuple[int, ...] | None = None,
-    codec: str = "none",
+    codec: str = "auto",
     memory: int = _DEFAULT_MEMORY,
     datasets: str | None = None,
     slice_first: bool = False,
 ) -> RepackPlan:
-    """Return what `repack` would do; reads metadata only. Parameters and errors as there."""
+    """Return what `repack` would do. Parameters and errors as there.
+
+    Reads metadata only, and for the codec "auto" some MiB of elements.
+    """
     if (access is None) == (chunks is None):
         raise OutputError("Give either an access pattern or a chunk shape (access=, chunks=).")
-    path = open_file(source).path
-    with session(path) as h5:
+    named = codec_named("none" if codec == "auto" else codec)
+    file = open_file(source)
+    with session(file.path) as h5:
         entries = list(walk_file(h5))
-    return plan_repack(
+    plan = partial(
+        plan_repack,
         entries,
         access=access,
         chunks=chunks,
-        codec=codec_named(codec),
         memory_nbytes=memory,
         datasets=datasets,
         slice_first=slice_first,
     )
+    first = plan(codec=named)
+    if codec != "auto" or not first.rewritten:
+        return first
+    # Of a file that has the right chunks without filters, nothing is to be rewritten.
+    name, why = choose_codec(first, {p.path: _array(file, p.path) for p in first.rewritten})
+    return replace(plan(codec=codec_named(name)), why=why)
 
 
 def repack(
@@ -117,7 +136,7 @@ def repack(
     *,
     access: str | None = None,
     chunks: tuple[int, ...] | None = None,
-    codec: str = "none",
+    codec: str = "auto",
     memory: int = _DEFAULT_MEMORY,
     datasets: str | None = None,
     slice_first: bool = False,
@@ -140,11 +159,15 @@ def repack(
     chunks
         Or the chunk shape, for datasets of as many axes.
     codec
-        "none", "lz4", "zstd" or "gzip"; with byte shuffle, but for "none".
+        "none", "lz4", "zstd", "gzip" or "blosc" (with LZ4); with byte shuffle, but for "none".
+        "auto": gzip where a sample of the data becomes at least 1.5 times smaller by it, otherwise
+        none; `RepackPlan.why` says so in numbers.
     memory
         Most bytes that the data in work take; what Python and the libraries hold comes on top.
     datasets
-        Glob of the paths to be rewritten. Default: numbers with two axes or more, 64 KiB or more.
+        Glob of the paths to be rewritten; virtual and external datasets that match become ordinary
+        ones. Default: numbers with two axes or more, 64 KiB or more, but virtual and external ones.
+        A dataset that has the chunks and the filters already is copied, chunks as they are stored.
     slice_first
         Move the axes of which a request takes one index to the front; an attribute
         (``hyperslab_axis_order``) says which axis of the source each one was.
@@ -187,8 +210,7 @@ def repack(
     file = open_file(source)
     origin, final = Path(file.path), Path(os.path.abspath(os.fspath(target)))
     n_threads = threads or limits.threads
-    if final.exists():
-        raise OutputError(f"{final}: exists already. Delete it, or give another name.")
+    _refuse_existing(final)
     if not final.parent.is_dir():
         raise OutputError(f"{final}: there is no folder {final.parent}.")
     plan = plan_file(
@@ -206,7 +228,10 @@ def repack(
         "version": 1,
         "source": [str(origin), seen.nbytes, seen.mtime_ns],
         "how": [access, chunks, codec, memory, datasets, slice_first],
+        # Of another version of hyperslab, regions may be others.
+        "plan": zlib.crc32(repr(plan.rewritten).encode()),
     }
+    _warn_of_elsewhere(plan, origin, final)
     stop = cancelled or threading.Event()
     tell = progress or (lambda _: None)
     with _without_cache():
@@ -216,16 +241,33 @@ def repack(
                 resumed = _write_in_place(file, plan, spool, n_threads, tell, stop)
             else:
                 resumed = _encode_all(file, plan, spool, n_threads, tell, stop)
-                _write_file(origin, plan, spool, tell)
+                _write_file(origin, plan, spool, tell, stop)
             if verify:
                 _verify(plan, spool, n_threads, tell, stop)
             _sync(spool.file)
+            _refuse_existing(final)  # it may have come into being meanwhile
             os.replace(spool.file, final)
+            _sync(final.parent)
+            left_out = spool.left_out
             spool.delete()
         except Cancelled:
             return None
+        except (OSError, RuntimeError) as error:
+            spool.close()
+            if not spool.done:  # there is nothing to go on with
+                shutil.rmtree(spool.folder)
+            if says_full(error):
+                raise disk_full(str(final)) from error
+            raise
         finally:
             spool.close()
+            close_idle()  # no reader keeps hold of the file that is being made
+    if left_out:
+        warnings.warn(
+            f"{final}: without {'; '.join(left_out)}. h5py has no word for these.",
+            MetadataWarning,
+            stacklevel=2,
+        )
     return RepackReport(
         source=str(origin),
         target=str(final),
@@ -235,6 +277,25 @@ def repack(
         seconds=time.perf_counter() - start,
         verified=verify,
         resumed_nbytes=resumed,
+        left_out=left_out,
+    )
+
+
+def _refuse_existing(final: Path) -> None:
+    if final.exists():
+        raise OutputError(f"{final}: exists already. Delete it, or give another name.")
+
+
+def _warn_of_elsewhere(plan: RepackPlan, origin: Path, final: Path) -> None:
+    if not plan.elsewhere or final.parent.resolve() == origin.parent.resolve():
+        return
+    more = f" and {len(plan.elsewhere) - 1} more" if len(plan.elsewhere) > 1 else ""
+    warnings.warn(
+        f"{final}: {plan.elsewhere[0]}{more} refer to other files, by names that may count from "
+        f"the folder of the source ({origin.parent}). Keep the new file in that folder; or name "
+        "virtual datasets (datasets=, --dataset) to have their elements in it.",
+        MetadataWarning,
+        stacklevel=3,
     )
 
 
@@ -306,24 +367,25 @@ def _encode_all(
 
 
 def _write_file(
-    origin: Path, plan: RepackPlan, spool: Spool, tell: Callable[[Progress], None]
+    origin: Path,
+    plan: RepackPlan,
+    spool: Spool,
+    tell: Callable[[Progress], None],
+    stop: threading.Event,
 ) -> None:
     """Make the file: copies of all objects, and the chunks that the spool holds."""
-    import h5py
-
     spool.file.unlink(missing_ok=True)
     plans = {item.path: item for item in plan.rewritten}
     done = 0
-    with (
-        library_lock,
-        session(str(origin)) as source,
-        h5py.File(spool.file, "x", track_order=tracks_order(source)) as out,
-    ):
-        made = copy_objects(source, out, plans)
+    with library_lock, session(str(origin)) as source:
+        out, made, spool.left_out = copy_objects(source, spool.file, plans)
+    with out:
         for number, item in enumerate(plan.rewritten):
             dataset = made[item.path]
             grid = [-(-n // c) for n, c in zip(item.shape, item.chunks, strict=True)]
             for chunk, data in spool.read(spool.of_dataset(number)):
+                if stop.is_set():
+                    raise Cancelled
                 place = np.unravel_index(chunk, grid)
                 offset = tuple(int(i) * c for i, c in zip(place, item.chunks, strict=True))
                 dataset.id.write_direct_chunk(offset, data)
@@ -344,19 +406,14 @@ def _write_in_place(
     From then on HDF5 has nothing to do with it, so whenever this ends, the file is whole; which
     chunks are there, the journal says. Returns how many bytes were there already.
     """
-    import h5py
-
     if not spool.made:
         spool.file.unlink(missing_ok=True)
         plans = {item.path: item for item in plan.rewritten}
-        with (
-            library_lock,
-            session(file.path) as source,
-            h5py.File(spool.file, "x", track_order=tracks_order(source)) as out,
-        ):
-            copy_objects(source, out, plans, in_place=True)
+        with library_lock, session(file.path) as source:
+            out, _, left_out = copy_objects(source, spool.file, plans, in_place=True)
+            out.close()
         _sync(spool.file)
-        spool.mark_made()
+        spool.mark_made(left_out)
     result = FileIndex(str(spool.file))
     tables = [result.chunk_table(item.path).byte_offset.tolist() for item in plan.rewritten]
     descriptor = os.open(spool.file, os.O_RDWR)

@@ -78,9 +78,11 @@ class Spool:
                 f"{folder}: what was interrupted here was another repack, or the source has "
                 "changed since. Delete that folder to begin anew."
             )
-        self.made = {"made": True} in lines
+        self.made = False
+        self.left_out: tuple[str, ...] = ()
         for line in lines[1:]:
-            if "made" in line:
+            if "left_out" in line:
+                self.made, self.left_out = True, tuple(line["left_out"])
                 continue
             stored = [Stored(*entry) for entry in line["chunks"]]
             self.done[(line["dataset"], line["region"])] = stored
@@ -143,11 +145,11 @@ class Spool:
         """Where the HDF5 file is made."""
         return self.folder / "file.h5"
 
-    def mark_made(self) -> None:
-        """Note that the file is there, with all its objects and room for every chunk."""
-        self._lines.append(json.dumps({"made": True}) + "\n")
+    def mark_made(self, left_out: tuple[str, ...]) -> None:
+        """Note that the file is there, with room for every chunk, but without `left_out`."""
+        self._lines.append(json.dumps({"left_out": left_out}) + "\n")
         self.sync()
-        self.made = True
+        self.made, self.left_out = True, left_out
 
     def of_dataset(self, dataset: int) -> list[Stored]:
         """Return the chunks of a dataset, in the order in which they lie in the spool."""
@@ -170,10 +172,14 @@ class Spool:
 
     def close(self) -> None:
         """Close the files; what is in them stays."""
-        if not self._chunks.closed:
+        if self._chunks.closed:
+            return
+        # On a disk that is full this fails; what is not on it is then done again.
+        with contextlib.suppress(OSError):
             self.sync()
-            self._chunks.close()
-            self._journal.close()
+        for stream in (self._chunks, self._journal):
+            with contextlib.suppress(OSError):
+                stream.close()
 
     def delete(self) -> None:
         """Close the files and delete the folder."""

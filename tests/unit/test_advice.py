@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import math
+import os
 import random
+import shlex
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -12,12 +18,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hyperslab import filters
-from hyperslab.access import parse_access
+from hyperslab.access import parse_access, slab_shape
+from hyperslab.advice import Finding, KindAdvice, Machine, PatternAdvice, RepackOption, disk
 from hyperslab.advice.cost import h5py_cache_nbytes, is_automatic, request_cost
 from hyperslab.advice.findings import file_system, find
-from hyperslab.advice.kinds import Kind, default_patterns, find_kinds
-from hyperslab.advice.probe import Line, places, try_codecs
-from hyperslab.advice.words import duration
+from hyperslab.advice.kinds import Kind, as_stored, default_patterns, find_kinds
+from hyperslab.advice.probe import Line, measure_line, places, try_codecs
+from hyperslab.advice.words import best_option, duration, verdict
+from hyperslab.cli.drawings import Dots, draw_dots, draw_volume
 from hyperslab.codecs.encode import CODECS
 from hyperslab.filters import Filter
 from hyperslab.index.tree import DatasetFacts, Entry
@@ -47,6 +55,35 @@ def test_the_cost_without_chunks() -> None:
     assert (cost.chunks_touched, cost.decoded_nbytes) == (0, 20 * 30 * 4)
 
 
+@pytest.mark.parametrize(
+    ("access", "shape", "read"),
+    [
+        ("[k]", (100, 64, 64), 64 * 64 * 4 + 4096),  # in one piece
+        ("[:, k]", (10, 4096, 1024), 10 * (4096 + 4096)),  # ten rows, far apart
+        ("[:, :, k]", (256, 256, 64), 256 * 256 * 64 * 4),  # every page of the dataset
+        ("[:, :, 8w]", (64, 64, 1024), 64 * 64 * (32 + 4096)),  # a page for every run
+        ("whole", (10, 10), 400),
+    ],
+)
+def test_pages_of_contiguous_data(access: str, shape: tuple[int, ...], read: int) -> None:
+    cost = request_cost(parse_access(access, len(shape)), shape, None, itemsize=4)
+    assert cost.read_nbytes == pytest.approx(read, rel=0.01)
+    assert cost.decoded_nbytes == cost.used_nbytes <= cost.read_nbytes
+
+
+@given(st.data())
+def test_pages_are_no_fewer_than_are_touched(data: st.DataObject) -> None:
+    shape = tuple(data.draw(st.lists(st.integers(1, 40), min_size=1, max_size=3)))
+    window = [data.draw(st.integers(1, n)) for n in shape]
+    text = f"[{', '.join(f'{w}w' for w in window)}]"
+    cost = request_cost(parse_access(text, len(shape)), shape, None, itemsize=512)
+    offsets = np.arange(math.prod(shape)).reshape(shape)[tuple(slice(0, w) for w in window)] * 512
+    n_pages = len(np.unique(offsets // 4096))
+    assert cost.used_nbytes <= cost.read_nbytes <= math.prod(shape) * 512
+    # On average over where the dataset begins, a run takes a page more than it fills.
+    assert cost.read_nbytes >= min(n_pages * 4096, math.prod(shape) * 512) - 4096
+
+
 def test_the_library_s_cache() -> None:
     assert h5py_cache_nbytes((1, 14, 6)) == 1 << 20
     assert h5py_cache_nbytes((2, 0, 0)) == 8 << 20
@@ -71,6 +108,30 @@ def test_likely_patterns(shape: tuple[int, ...], first: str) -> None:
     for pattern in patterns:
         if not pattern.startswith("patch") or len(shape) >= 3:
             parse_access(pattern, len(shape))
+
+
+@pytest.mark.parametrize(
+    ("text", "ndim", "stored"),
+    [
+        ("[t, c, z]", 3, "[z, :, :]"),
+        ("[t, c, z, :, :]", 3, "[z, :, :]"),
+        ("[T, C, 64w, :, :]", 3, "[64w, :, :]"),
+        ("[c, z, :, :]", 3, "[z, :, :]"),
+        ("[t, c, z]", 5, "[t, c, z]"),
+        ("[t, :, :]", 3, "[t, :, :]"),  # a series of planes
+        ("[k, :, :]", 3, "[k, :, :]"),
+        ("patch 8x8", 3, "patch 8x8"),
+    ],
+)
+def test_patterns_of_images(text: str, ndim: int, stored: str) -> None:
+    assert as_stored(text, ndim) == stored
+    parse_access(stored, ndim)
+
+
+def test_volumes_of_microscopes_are_read_by_the_plane() -> None:
+    for path in ("/DataSet/ResolutionLevel 0/TimePoint 0/Channel 1/Data", "/t00003/s00/0/cells"):
+        assert default_patterns((8, 64, 64), path)[0] == "[t, c, z]"
+    assert default_patterns((8, 64, 64), "/t/s/0")[0] == "[k, :, :]"
 
 
 def entry(path: str, shape: tuple[int, ...] = (64, 64, 32), **how: object) -> Entry:
@@ -150,6 +211,56 @@ def test_the_file_system_is_known(tmp_path: object) -> None:
     assert file_system(str(tmp_path))
 
 
+def test_what_a_repack_leaves_alone() -> None:
+    assert kind().is_repackable
+    (small,) = find_kinds([entry("/x", shape=(64, 64))], only="/x")
+    assert not small.is_repackable
+    assert not kind(storage="virtual", chunks=None).is_repackable
+    assert not kind(native=False).is_repackable
+
+
+def test_what_is_not_allocated() -> None:
+    sparse = kind(chunks_allocated=16, stored_nbytes=4 * 64 * 64 * 32 // 8)
+    assert sparse.allocated == 0.25
+    assert sparse.ratio == 2.0  # a quarter is there, and takes an eighth
+    for allocated, words in ((16, "75%"), (63, "2%"), (64, "")):
+        found = find(kind(chunks_allocated=allocated), None, system="", fill=np.float32(-1024))
+        text = " ".join(f.text for f in found if f.key == "sparse")
+        assert text.startswith(f"{words} not allocated, reads as -1024.0") if words else not text
+    huge = kind(chunks_allocated=1, chunks_total=10**6)
+    assert "99.99% not allocated" in find(huge, None, system="")[-1].text
+
+
+@given(
+    st.lists(st.integers(1, 300), min_size=1, max_size=3),
+    st.integers(1, 40),
+    st.floats(1e-5, 1e-2),
+    st.floats(1e-6, 1e-3),
+)
+def test_a_straight_line_is_found(
+    counts: list[int], cell: int, call_s: float, chunk_s: float
+) -> None:
+    chunks = (cell,) * len(counts)
+    region = shape = tuple(n * cell for n in counts)
+    tried: list[int] = []
+
+    def timer(regions: Sequence[tuple[slice, ...]]) -> list[float]:
+        sizes = [math.prod((s.stop - s.start) // cell for s in index) for index in regions]
+        tried.extend(sizes)
+        return [call_s + n * chunk_s for n in sizes]
+
+    limit = 64 << 20
+    line = measure_line(timer, region, shape, chunks, itemsize=1, dice=random.Random(0))
+    n = math.prod(counts)
+    assert all(size * cell ** len(counts) <= limit or size == 1 for size in tried)
+    if n * cell ** len(counts) <= limit:
+        assert line.at(n) == pytest.approx(call_s + n * chunk_s)
+        assert max(tried) <= max(8, n / 4)  # what is predicted has not been made
+    else:  # a multiple of the largest trial, since page faults are what counts
+        largest = max(tried)
+        assert line.at(n) == pytest.approx((call_s + largest * chunk_s) * n / largest)
+
+
 def test_a_line_through_two_measurements() -> None:
     line = Line(4, 1.0, 0.1)
     assert line.at(4) == 1.0
@@ -174,6 +285,227 @@ def test_codecs_are_tried() -> None:
     assert trials["none"].ratio == 1
     assert all(trials[name].ratio > 10 for name in ("lz4", "zstd", "gzip"))
     assert all(t.encode_bytes_per_s > 0 and t.decode_bytes_per_s > 0 for t in trials.values())
+
+
+MACHINE = Machine(
+    hdf5="2.0.0",
+    h5py_cache_nbytes=8 << 20,
+    cache_nbytes=1 << 30,
+    threads=2,
+    memory_nbytes=8 << 30,
+    disk_bytes_per_s=1e9,
+    disk_cold=True,
+    file_system="ext4",
+)
+
+
+def option(codec: str, seconds: float, stored: int, disk_s: float = 0.0) -> RepackOption:
+    return RepackOption(
+        codec=codec,
+        chunks=(64, 64, 1),
+        ratio=1.0,
+        stored_nbytes=stored,
+        repack_s=3.0,
+        predicted_s={"h5py": 2 * seconds, "hyperslab": seconds, "hyperslab_in_order": seconds},
+        disk_s=disk_s,
+        needs_plugin=CODECS[codec].needs_plugin,
+    )
+
+
+def slices(
+    *options: RepackOption,
+    seconds: float = 0.01,
+    in_order: float = 0.005,
+    paths: tuple[str, ...] = ("/MR/a", "/CT/a"),
+    stored: int = 100,
+    disk_s: float = 0.0,
+) -> KindAdvice:
+    """A kind that is read by the slice, 16 of them in a slab."""
+    pattern = PatternAdvice(
+        access="[:, :, k]",
+        as_stored="[:, :, k]",
+        guessed=True,
+        region=(64, 64, 1),
+        chunks_touched=16,
+        read_nbytes=1e5,
+        decoded_nbytes=64 * 64 * 16 * 4,
+        used_nbytes=64 * 64 * 4,
+        amplification=16,
+        read_amplification=8,
+        slab_region=(64, 64, 16),
+        slab_nbytes=64 * 64 * 16 * 4,
+        requests_per_slab=16,
+        fits_h5py_cache=True,
+        fits_our_cache=True,
+        predicted_s={"h5py": 0.05, "hyperslab": seconds, "hyperslab_in_order": in_order},
+        measured_s=None,
+        disk_s=disk_s,
+    )
+    return KindAdvice(
+        datasets=paths,
+        example=paths[0],
+        shape=(64, 64, 64),
+        dtype="float32",
+        storage="chunked",
+        chunks=(16, 16, 16),
+        filters=("gzip",),
+        stored_nbytes=stored,
+        decoded_nbytes=1000,
+        patterns=(pattern,),
+        options=options,
+        findings=(),
+        decode_bytes_per_s={"one_thread": 1.0, "all_threads": 2.0},
+    )
+
+
+def test_the_verdict_is_one_of_three() -> None:
+    repack = verdict("a b.h5", [slices(option("none", 0.001, 400))], MACHINE, datasets="/M*")
+    assert (repack.action, repack.slow) == ("repack", True)
+    assert shlex.split(repack.command) == [
+        *("hyperslab", "repack", "a b.h5", "a b-fast.h5", "--access", "[:, :, k]"),
+        *("--codec", "none", "--dataset", "/M*"),
+    ]
+    assert "takes 1 ms instead of 10 ms" in repack.words
+    assert "4.0 times the disk space and some 3 s of work" in repack.words
+    # An order that serves each slab once is as fast: nothing needs to be written.
+    block = verdict("x.h5", [slices(option("none", 0.001, 400), in_order=0.0012)], MACHINE)
+    assert (block.action, block.slow) == ("block-shuffle", True)
+    assert block.command == (
+        "SliceLoader(SliceDataset('x.h5', inputs=['MR', 'CT'], axis=-1), batch_size=32, "
+        "shuffle='block')"
+    )
+    # But only of cohorts: an image is no training set.
+    deep = slices(option("none", 0.001, 400), in_order=0.0012, paths=("/a/b/c",))
+    assert verdict("x.h5", [deep], MACHINE).action == "repack"
+    nothing = verdict("x.h5", [slices(option("none", 0.006, 400))], MACHINE)
+    assert (nothing.action, nothing.slow, nothing.command) == ("nothing", False, "")
+    # Twice as fast, and yet nobody will notice.
+    quick = slices(option("none", 0.00001, 400), seconds=0.00005)
+    assert not verdict("x.h5", [quick], MACHINE).slow
+    hurt = replace(slices(), findings=(Finding(key="damaged", text="", costs=True),))
+    assert "could not be tried" in verdict("x.h5", [hurt], MACHINE).words
+    elsewhere = replace(slices(), storage="virtual")
+    assert "in other files" in verdict("x.h5", [elsewhere], MACHINE).words
+
+
+def test_the_verdict_is_about_what_is_slow() -> None:
+    good = slices(option("none", 0.01, 400), paths=("/good/a",))
+    bad = slices(option("none", 0.001, 400), paths=("/bad/a",))
+    assert verdict("x.h5", [good, bad], MACHINE).slow
+    for kinds in ([good, bad], [bad, good]):
+        assert "instead of 10 ms" in verdict("x.h5", kinds, MACHINE).words
+    assert not verdict("x.h5", [good], MACHINE).slow
+
+
+@pytest.mark.parametrize(
+    ("options", "best"),
+    [
+        # About as fast, and smaller.
+        ([("none", 0.001, 400), ("gzip", 0.0014, 100)], "gzip"),
+        ([("none", 0.001, 400), ("gzip", 0.0030, 100)], "none"),
+        # A plugin has to be worth its while.
+        ([("none", 0.001, 400), ("blosc", 0.0012, 210)], "none"),
+        ([("none", 0.001, 400), ("blosc", 0.0012, 190)], "blosc"),
+    ],
+)
+def test_the_best_repack(options: list[tuple[str, float, int]], best: str) -> None:
+    found = best_option(slices(*(option(*how) for how in options)), MACHINE)
+    assert found is not None
+    assert found.codec == best
+
+
+def test_what_does_not_fit_into_memory_comes_from_the_disk() -> None:
+    options = (option("none", 0.001, 400, disk_s=0.1), option("gzip", 0.004, 100, disk_s=0.025))
+    small = best_option(slices(*options), MACHINE)
+    large = best_option(slices(*options), replace(MACHINE, memory_nbytes=50))
+    assert small is not None
+    assert large is not None
+    assert (small.codec, large.codec) == ("none", "gzip")
+    kind = slices(*options, seconds=0.01, disk_s=0.02)
+    assert verdict("x.h5", [kind], MACHINE).slow
+    assert not verdict("x.h5", [kind], replace(MACHINE, memory_nbytes=50)).slow
+
+
+@given(st.data())
+def test_a_picture_of_any_request(data: st.DataObject) -> None:
+    shape = tuple(data.draw(st.lists(st.integers(1, 2000), min_size=1, max_size=5)))
+    chunks = tuple(data.draw(st.integers(1, n)) for n in shape)
+    access = parse_access(
+        "[" + ", ".join(data.draw(st.sampled_from(":k")) for _ in shape) + "]", len(shape)
+    )
+    region, slab = access.region(shape), slab_shape(access, shape, chunks)
+    root = ElementTree.fromstring(draw_volume(shape, chunks, region, slab))
+    width, height = float(root.attrib["width"]), float(root.attrib["height"])
+    for polygon in root.iter("polygon"):
+        points = [tuple(map(float, p.split(","))) for p in polygon.attrib["points"].split()]
+        assert all(0 <= x <= width and 0 <= y <= height for x, y in points)
+    assert len(list(root.iter("polygon"))) == 9
+    assert len(list(root.iter("line"))) < 800
+    plain = ElementTree.fromstring(draw_volume(shape, None, region, region))
+    assert len(list(plain.iter("polygon"))) == 6
+
+
+def test_the_slab_is_drawn_around_what_is_used() -> None:
+    text = draw_volume((256, 256, 64), (32, 32, 8), (256, 256, 1), (256, 256, 8))
+    root = ElementTree.fromstring(text)
+    spans = {}
+    for group in root.iter("g"):
+        xs = [
+            float(point.split(",")[0])
+            for polygon in group.iter("polygon")
+            for point in polygon.attrib["points"].split()
+        ]
+        if xs:
+            spans[group.attrib["class"]] = (min(xs), max(xs))
+    for outer, inner in (("volume", "slab"), ("slab", "used")):
+        assert spans[outer][0] < spans[inner][0] < spans[inner][1] < spans[outer][1]
+
+
+def test_dots_are_where_their_seconds_are() -> None:
+    rows = [
+        Dots(label=name, group="all", who=who, predicted_s=p, measured_s=m)
+        for name, who, p, m in (("a", "h5py", 0.1, 0.001), ("b & c", "ours", 0.01, None))
+    ]
+    root = ElementTree.fromstring(draw_dots(rows))
+    at = {
+        (circle.attrib["class"], i): float(circle.attrib["cx"])
+        for i, group in enumerate(root.iter("g"))
+        for circle in group.iter("circle")
+    }
+    ring, disc, other = at["ring", 0], at["disc", 0], at["ring", 1]
+    assert other == pytest.approx((ring + disc) / 2, abs=0.2)  # decades are alike
+    assert disc < other < ring
+    assert draw_dots([replace(rows[0], predicted_s=None, measured_s=None)]) == ""
+
+
+def test_the_disk_is_told_from_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(bytes(9 << 20))
+    for seen in (True, False, None):
+        monkeypatch.setattr(disk, "_is_cold", lambda *_, seen=seen: seen)
+        rate, cold = disk.disk_rate(str(path), dice=random.Random(0))
+        assert rate > 0
+        assert cold is seen
+    path.write_bytes(b"")
+    assert disk.disk_rate(str(path), dice=random.Random(0)) == (0.0, None)
+
+
+@pytest.mark.skipif(not hasattr(os, "RWF_NOWAIT"), reason="the system does not tell")
+def test_what_was_just_read_is_not_cold(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(bytes(1 << 20))
+    with path.open("rb") as stream:
+        stream.read()
+        assert disk._is_cold(stream.fileno(), (0, 1 << 19)) in (False, None)
+
+
+def test_a_system_that_does_not_tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RWF_NOWAIT", "posix_fadvise", "fdatasync"):
+        monkeypatch.delattr(os, name, raising=False)
+    path = tmp_path / "x"
+    path.write_bytes(bytes(1 << 20))
+    rate, cold = disk.disk_rate(str(path), dice=random.Random(0))
+    assert (rate > 0, cold) == (True, None)
 
 
 def test_durations() -> None:

@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 from hyperslab.advice.adviser import advise
-from hyperslab.advice.records import Advice, Finding, KindAdvice, PatternAdvice, RepackOption
+from hyperslab.advice.records import (
+    Advice,
+    Finding,
+    KindAdvice,
+    Machine,
+    PatternAdvice,
+    RepackOption,
+)
 
-__all__ = ["Advice", "Finding", "KindAdvice", "PatternAdvice", "RepackOption", "advise"]
+__all__ = ["Advice", "Finding", "KindAdvice", "Machine", "PatternAdvice", "RepackOption", "advise"]

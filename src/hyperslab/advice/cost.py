@@ -12,13 +12,17 @@ __all__ = ["Cost", "h5py_cache_nbytes", "is_automatic", "request_cost"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """See `PatternAdvice`, whose attributes of the same names these are."""
+    """See `PatternAdvice`, whose attributes of the same names these are.
+
+    `slab_region` is the shape of the slab.
+    """
 
     region: tuple[int, ...]
     chunks_touched: float
     read_nbytes: float
     decoded_nbytes: float
     used_nbytes: int
+    slab_region: tuple[int, ...]
     slab_nbytes: int
     requests_per_slab: float
 
@@ -38,7 +42,8 @@ def request_cost(
     access, shape, itemsize
         The pattern; the dataset's shape and bytes of an element.
     chunks
-        None for a dataset without chunks: then only what is used is read, and nothing is decoded.
+        None for a dataset without chunks: nothing is decoded, and what is read are the pages of the
+        file that hold what is used.
     ratio
         Decoded by stored bytes.
     """
@@ -48,9 +53,10 @@ def request_cost(
         return Cost(
             region=region,
             chunks_touched=0.0,
-            read_nbytes=float(used),
+            read_nbytes=_pages_nbytes(region, shape, itemsize),
             decoded_nbytes=float(used),
             used_nbytes=used,
+            slab_region=region,
             slab_nbytes=used,
             requests_per_slab=1.0,
         )
@@ -63,9 +69,33 @@ def request_cost(
         read_nbytes=decoded / max(ratio, 1e-9),
         decoded_nbytes=decoded,
         used_nbytes=used,
+        slab_region=slab,
         slab_nbytes=math.prod(slab) * itemsize,
         requests_per_slab=max(1.0, math.prod(slab) / max(1, math.prod(region))),
     )
+
+
+_PAGE_NBYTES = 4096
+
+
+def _pages_nbytes(region: tuple[int, ...], shape: tuple[int, ...], itemsize: int) -> float:
+    """Return the bytes of the pages that a box of a contiguous dataset lies in, on average.
+
+    A run of neighbouring bytes that begins anywhere takes a page more than it fills; and runs never
+    take more than all that lies between the first and the last of them.
+    """
+    run = span = itemsize
+    n_runs, stride, joined = 1, itemsize, True
+    for size, extent in zip(reversed(region), reversed(shape), strict=True):
+        if joined:
+            run *= size
+            joined = size == extent
+        else:
+            n_runs *= size
+        span += (size - 1) * stride
+        stride *= extent
+    read = min(n_runs * (run + _PAGE_NBYTES), span + _PAGE_NBYTES)
+    return float(max(min(read, stride), n_runs * run))
 
 
 def h5py_cache_nbytes(hdf5_version: tuple[int, ...]) -> int:
@@ -87,7 +117,8 @@ def is_automatic(shape: tuple[int, ...], chunks: tuple[int, ...], itemsize: int)
     Notes
     -----
     h5py halves the axes in turn until a chunk is near a size that grows with the dataset
-    (h5py 3, `guess_chunk`; its documentation says that the rule may change).
+    (`guess_chunk` in h5py/_hl/filters.py of h5py 3.16; its documentation says that the rule may
+    change).
 
     Examples
     --------

@@ -22,7 +22,9 @@ _NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "lustre", "bee
 _COMPRESS = {filters.GZIP, filters.LZF, filters.LZ4, filters.ZSTD, filters.BZIP2}
 
 
-def find(kind: Kind, sample: NDArray[Any] | None, *, system: str) -> list[Finding]:
+def find(
+    kind: Kind, sample: NDArray[Any] | None, *, system: str, fill: Any = None
+) -> list[Finding]:
     """Return what is noticeable about a kind of datasets.
 
     Parameters
@@ -33,6 +35,8 @@ def find(kind: Kind, sample: NDArray[Any] | None, *, system: str) -> list[Findin
         Some elements of the example, in native byte order; None if none could be read.
     system
         Type of the file system that the file is on, see `file_system`.
+    fill
+        The example's fill value; None if unknown.
     """
     found: list[Finding] = []
 
@@ -67,12 +71,12 @@ def find(kind: Kind, sample: NDArray[Any] | None, *, system: str) -> list[Findin
                 f"{name} without shuffle: with it, elements of {kind.itemsize} bytes usually take "
                 "less space, and decode faster.",
             )
-        if facts.chunks_total and facts.chunks_allocated < facts.chunks_total:
-            share = facts.chunks_allocated / facts.chunks_total
+        if kind.allocated < 1:
+            reads = "the fill value" if fill is None else f"{fill}"
             say(
                 "sparse",
-                f"{share:.0%} of the chunks were written; the others read as the fill value and "
-                "cost nothing.",
+                f"{_percent(1 - kind.allocated)} not allocated, reads as {reads}: chunks that were "
+                "never written cost nothing.",
                 costs=False,
             )
     if "big-endian" in facts.dtype:
@@ -97,6 +101,12 @@ def find(kind: Kind, sample: NDArray[Any] | None, *, system: str) -> list[Findin
             "longer than reading.",
         )
     return found
+
+
+def _percent(share: float) -> str:
+    """Return a share, never as none or all where it is neither."""
+    digits = 0 if 0.01 <= share <= 0.99 else 2
+    return f"{min(max(100 * share, 0.01), 99.99):.{digits}f}%"
 
 
 def _narrow(sample: NDArray[Any]) -> str:

@@ -5,8 +5,9 @@ h5py is imported here because it is what is measured.
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import math
-import os
 import random
 import statistics
 import time
@@ -21,16 +22,17 @@ from hyperslab.array import Array
 from hyperslab.codecs.encode import CODECS, encode
 from hyperslab.codecs.pipeline import Pipeline
 from hyperslab.engine import cache
+from hyperslab.errors import StaleIndexError
 from hyperslab.index.session import session
 
 __all__ = [
     "CodecTrial",
     "Line",
-    "disk_rate",
     "hdf5_version",
     "measure_line",
     "places",
     "time_h5py",
+    "time_h5py_in_order",
     "time_hyperslab",
     "try_codecs",
 ]
@@ -38,7 +40,9 @@ __all__ = [
 Region = tuple[slice, ...]
 Timer = Callable[[Sequence[Region]], list[float]]
 
-_MOST_NBYTES = 64 << 20  # decoded by one trial request
+_TRIAL_NBYTES = 64 << 20  # decoded by one trial request
+# Trials of one size: no new one begins after that time, if there are so many.
+_PATIENCE_S, _LEAST_TRIALS = 0.25, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,37 +95,96 @@ def places(
     return found
 
 
-def time_h5py(path: str, name: str) -> Timer:
-    """Return what times h5py at reading regions, each with an empty chunk cache."""
+def time_h5py(path: str, name: str, *, again: bool = False) -> Timer:
+    """Return what times h5py at reading regions, each with an empty chunk cache.
+
+    With `again`, what is timed is reading a region the second time: the chunks that h5py's cache
+    has room for come from there.
+    """
 
     def measure(regions: Sequence[Region]) -> list[float]:
-        found = []
         with session(path) as h5:
-            for region in regions:
+
+            def read(region: Region) -> float:
                 dataset = h5[name]  # a new handle has a new cache
                 dataset.shape  # noqa: B018 - opened for good
+                if again:
+                    dataset[region]
                 start = time.perf_counter()
                 dataset[region]
-                found.append(time.perf_counter() - start)
-                del dataset
-        return found
+                return time.perf_counter() - start
+
+            return _collect(read, regions)
 
     return measure
 
 
-def time_hyperslab(array: Array) -> Timer:
+def time_h5py_in_order(path: str, name: str, slab: Region, region: tuple[int, ...]) -> float | None:
+    """Return h5py's seconds a request, for all the requests of one slab, one after the other.
+
+    None where not even some of them are read in the time there is.
+    """
+    steps = [
+        range(part.start, part.stop - size + 1, size)
+        for part, size in zip(slab, region, strict=True)
+    ]
+    n_requests = math.prod(map(len, steps))
+    seconds: list[float] = []
+    with session(path) as h5:
+        dataset = h5[name]
+        dataset.shape  # noqa: B018 - opened for good
+        for starts in itertools.product(*steps):
+            index = tuple(slice(i, i + size) for i, size in zip(starts, region, strict=True))
+            start = time.perf_counter()
+            try:
+                dataset[index]
+            except OSError:
+                return None  # damaged there
+            seconds.append(time.perf_counter() - start)
+            if sum(seconds) > 3 * _PATIENCE_S:
+                break
+    if len(seconds) < min(3, n_requests):
+        return None
+    # The first one fills the cache; the others are alike.
+    rest = statistics.fmean(seconds[1:]) if len(seconds) > 1 else 0.0
+    return (seconds[0] + rest * (n_requests - 1)) / n_requests
+
+
+def time_hyperslab(array: Array, *, threads: int | None = None) -> Timer:
     """Return what times us at reading regions, each with an empty cache of decoded chunks."""
 
-    def measure(regions: Sequence[Region]) -> list[float]:
-        found = []
-        for region in regions:
-            cache.forget()
-            start = time.perf_counter()
-            array.read(region)
-            found.append(time.perf_counter() - start)
-        return found
+    def read(region: Region) -> float:
+        cache.forget()
+        start = time.perf_counter()
+        array.read(region, threads=threads)
+        return time.perf_counter() - start
 
-    return measure
+    return lambda regions: _collect(read, regions)
+
+
+def _collect(read: Callable[[Region], float], regions: Sequence[Region]) -> list[float]:
+    """Read regions until the time is over; those that are damaged are left out.
+
+    Raises
+    ------
+    OSError
+        Of the last one, if all are damaged.
+    """
+    found: list[float] = []
+    trouble: OSError | None = None
+    start = time.perf_counter()
+    for region in regions:
+        try:
+            found.append(read(region))
+        except StaleIndexError:
+            raise
+        except OSError as error:
+            trouble = error
+        if time.perf_counter() - start > _PATIENCE_S and len(found) >= _LEAST_TRIALS:
+            break
+    if not found and trouble is not None:
+        raise trouble
+    return found
 
 
 def measure_line(
@@ -131,9 +194,8 @@ def measure_line(
     chunks: tuple[int, ...] | None,
     *,
     itemsize: int,
-    least: int,
-    most: int,
     dice: random.Random,
+    most_nbytes: int = _TRIAL_NBYTES,
     repeat: int = 5,
 ) -> Line:
     """Measure requests like `region` but smaller, and draw a line through them.
@@ -144,74 +206,56 @@ def measure_line(
         Of h5py, or of us.
     region, shape, chunks, itemsize
         Of the request and the dataset.
-    least, most
-        Sizes of the two trial requests, in chunks. Of a dataset without chunks, a quarter of the
-        elements and all of them, or less of a request above 16 MiB.
     dice
         Chooses places.
+    most_nbytes
+        Decoded by one trial, at most.
     repeat
-        Trials of each.
+        Trials of each, fewer if they take long.
+
+    Notes
+    -----
+    The trials decode a quarter of the request's chunks and a quarter of that, but 8 and 2 at the
+    least. A request without chunks is tried at its size and at a quarter: how long a strided
+    element takes depends on how many of them there are, for they come through the processor's
+    caches. A result too large for memory that was used before costs page faults, for every byte
+    of it; such a request is taken to be a multiple of one trial, which is as large as allowed.
     """
     cell = (1,) * len(region) if chunks is None else chunks
+    size = math.prod(-(-n // c) for n, c in zip(region, cell, strict=True))
+    limit = max(1, most_nbytes // max(1, math.prod(cell) * itemsize))
     if chunks is None:
-        # How long a strided element takes depends on how many of them there are, for they come
-        # through the processor's caches: what is tried must not be much smaller.
-        whole = math.prod(region)
-        shares = (4, 1) if whole * itemsize <= _MOST_NBYTES // 4 else (16, 4)
-        least, most = (max(1, whole // share) for share in shares)
+        wanted = [max(1, size // 4), size]
+    else:
+        wanted = [max(2, size // 16), max(8, size // 4)]
+    if math.prod(region) * itemsize > most_nbytes:
+        wanted = [limit]
+    elif chunks is None and size > limit:
+        wanted = [limit // 4, limit]
+    with contextlib.suppress(OSError):  # damaged just there; the trials say whether all is
+        timer(places(_shrunk(region, cell, 1), shape, chunks, n=1, dice=dice))  # warm up
     sizes: list[float] = []
     seconds: list[float] = []
-    timer(places(_shrunk(region, cell, least, itemsize), shape, chunks, n=1, dice=dice))  # warm up
-    for wanted in (least, most):
-        trial = _shrunk(region, cell, wanted, itemsize)
-        regions = places(trial, shape, chunks, n=repeat, dice=dice)
+    for most in wanted:
+        trial = _shrunk(region, cell, max(1, min(most, limit)))
         sizes.append(math.prod(-(-n // c) for n, c in zip(trial, cell, strict=True)))
+        regions = places(trial, shape, chunks, n=repeat, dice=dice)
         seconds.append(statistics.median(timer(regions)))
-    if sizes[1] <= sizes[0]:
-        return Line(sizes[0], seconds[0], seconds[0] / sizes[0])
+    if sizes[-1] <= sizes[0]:
+        return Line(sizes[0], statistics.fmean(seconds), seconds[0] / sizes[0])
     slope = (seconds[1] - seconds[0]) / (sizes[1] - sizes[0])
     if slope <= 0:  # noise
         slope = seconds[1] / sizes[1]
     return Line(sizes[0], min(seconds), slope)
 
 
-def _shrunk(
-    region: tuple[int, ...], cell: tuple[int, ...], most: int, itemsize: int
-) -> tuple[int, ...]:
+def _shrunk(region: tuple[int, ...], cell: tuple[int, ...], most: int) -> tuple[int, ...]:
     """Return a part of a region that meets at most so many cells, cut at their borders."""
     counts = [-(-n // c) for n, c in zip(region, cell, strict=True)]
-    nbytes = math.prod(cell) * itemsize
-    most = max(1, min(most, _MOST_NBYTES // max(1, nbytes)))
     while math.prod(counts) > most:
         axis = max(range(len(counts)), key=counts.__getitem__)
         counts[axis] = -(-counts[axis] // 2)
     return tuple(min(n, k * c) for n, k, c in zip(region, counts, cell, strict=True))
-
-
-def disk_rate(path: str, offset: int, nbytes: int) -> tuple[float, bool]:
-    """Read a stretch of the file; return bytes a second, and whether its pages were dropped first.
-
-    Where a system lets a process drop the pages of a file, it is asked to. It may keep some: on
-    Linux those that a process has mapped.
-    """
-    nbytes = min(nbytes, 32 << 20)
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        cold = hasattr(os, "posix_fadvise")
-        if cold:
-            os.fsync(descriptor)  # what is not on the disk yet cannot be dropped
-            os.posix_fadvise(descriptor, offset, nbytes, os.POSIX_FADV_DONTNEED)
-        buffer = bytearray(min(nbytes, 1 << 20) or 1)
-        start, done = time.perf_counter(), 0
-        while done < nbytes:
-            got = os.preadv(descriptor, [buffer], offset + done)
-            if not got:
-                break
-            done += got
-        seconds = time.perf_counter() - start
-    finally:
-        os.close(descriptor)
-    return (done / seconds if seconds else 0.0), cold
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,19 +13,32 @@ from rich.table import Table
 from rich.text import Text
 
 import hyperslab
-from hyperslab.advice import Advice, KindAdvice, advise
-from hyperslab.advice.words import duration
-from hyperslab.cli.terminal import console, examples, progress, size, times
+from hyperslab.advice import Advice, KindAdvice, Machine, advise
+from hyperslab.advice.words import best_option, duration
+from hyperslab.cli.doctor_report import report_html
+from hyperslab.cli.doctor_words import (
+    WAYS,
+    machine_words,
+    names,
+    notes,
+    of_now,
+    rates_words,
+    seconds,
+    storage,
+)
+from hyperslab.cli.terminal import console, examples, exit_status, notices, progress, size, times
+from hyperslab.errors import DamagedFileError, NotHDF5Error
 
-__all__ = ["EXAMPLES", "command"]
+__all__ = ["EXAMPLES", "command", "print_advice"]
+
+_WIDE = 100  # columns, for all that there is to say
 
 EXAMPLES = examples(
     ("hyperslab doctor cohort.h5", "by the slice, by the patch and as a whole"),
     ("hyperslab doctor cohort.h5 --access '[:, :, k]' --dataset '/MR/*'", "what you do with it"),
+    ("hyperslab doctor cohort.h5 --html report.html", "with pictures"),
     ("hyperslab doctor cells.ims --json | jq '.kinds[0].patterns'", "the same for programs"),
 )
-
-_MOST_NAMES = 2
 
 
 def command(
@@ -41,96 +54,109 @@ def command(
         str | None, typer.Option(help="Only datasets that match, e.g. '/MR/*'.", metavar="GLOB")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    html: Annotated[
+        Path | None,
+        typer.Option(help="Write a report with pictures there.", metavar="OUT.html"),
+    ] = None,
 ) -> None:
     """Say in numbers why a file is slow to read, and what would make it faster.
 
-    Measures for a second or two on the file's own chunks. The exit status is 1 if storing the data
-    otherwise would make requests of the first pattern at least twice as fast.
+    Measures for a few seconds on the file's own chunks. The exit status is 0 if storing the data
+    otherwise gains nothing, 1 if it would make requests of the first pattern, at random places, at
+    least twice as fast.
     """
+    if html is not None and not html.absolute().parent.is_dir():  # before it has taken seconds
+        raise typer.BadParameter(f"{html}: there is no such folder")
     with progress() as bars:
         bars.add_task("measuring", total=None)
-        found = advise(file, access=access, datasets=dataset)
+        found = _advise(file, access, dataset)
+    if html is not None:
+        html.write_text(report_html(found), encoding="utf-8")
     if as_json:
         report = {"hyperslab": hyperslab.__version__, **found.as_dict()}
         typer.echo(json.dumps(report, indent=2, ensure_ascii=False))
     else:
-        _print(console(), found)
+        print_advice(console(), found)
+        if html is not None:
+            notices().print(Text(f"written to {html}", "dim"), soft_wrap=True)
     if found.slow:
         raise typer.Exit(1)
 
 
-def _print(out: Console, found: Advice) -> None:
+def _advise(file: Path, access: list[str] | None, dataset: str | None) -> Advice:
+    try:
+        return advise(file, access=access, datasets=dataset)
+    except (DamagedFileError, NotHDF5Error) as error:
+        if exit_status(error) == 1:  # an HDF5 file, and not whole
+            notices().print(f"`hyperslab verify {file}` says what of it is intact.", soft_wrap=True)
+        raise
+
+
+def print_advice(out: Console, found: Advice) -> None:
+    """Print what there is to say."""
     out.print(Text(found.verdict, "bold yellow" if found.slow else "bold green"))
     if found.command:
         out.print()
         out.print(Text(f"  {found.command}", "cyan"), soft_wrap=True)
     for kind in found.kinds:
         out.print()
-        _print_kind(out, kind)
+        _print_kind(out, kind, found.machine)
+    out.print()
+    for line in found.left_out:
+        out.print(Text.assemble(("! ", "yellow"), line))
+    out.print(Text(machine_words(found.machine), "dim"))
 
 
-def _print_kind(out: Console, kind: KindAdvice) -> None:
-    names = ", ".join(kind.datasets[:_MOST_NAMES])
-    n_more = len(kind.datasets) - _MOST_NAMES
-    more = f" and {n_more} more" if n_more > 0 else ""
-    how = [str(kind.shape), kind.dtype]
-    how.append(f"chunks {kind.chunks}" if kind.chunks else kind.storage)
-    how += ["+".join(kind.filters)] if kind.filters else []
-    out.print(Text.assemble((f"{names}{more}", "bold"), f": {', '.join(how)}"))
-    rates = kind.rates
-    cold = "cold, if the system let go of it" if rates["disk_cold"] else "perhaps from memory"
-    out.print(
-        Text(
-            f"decoded at {size(float(rates['decode'] or 0))}/s by all threads; file read at "
-            f"{size(float(rates['disk'] or 0))}/s, {cold}",
-            "dim",
-        )
-    )
-    out.print(_pattern_table(kind))
+def _print_kind(out: Console, kind: KindAdvice, machine: Machine) -> None:
+    out.print(Text.assemble((names(kind), "bold"), f": {storage(kind)}"))
+    out.print(Text(rates_words(kind), "dim"))
+    out.print(_pattern_table(kind, wide=out.width >= _WIDE))
+    lines = Table.grid(padding=(0, 1))
+    for line in notes(kind, machine):
+        lines.add_row("", Text(line, "dim"))
     for finding in kind.findings:
-        out.print(Text.assemble(("! " if finding.costs else "  ", "yellow"), finding.text))
+        lines.add_row(Text("!" if finding.costs else "", "yellow"), Text(finding.text))
+    out.print(lines)
+    if kind.options:
+        out.print()
+        out.print(_option_table(kind, machine))
 
 
-def _pattern_table(kind: KindAdvice) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("a request")
-    for head in ("chunks", "decoded", "used", "decoded/used", "h5py", "hyperslab", "in order"):
+def _pattern_table(kind: KindAdvice, *, wide: bool) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("a request", no_wrap=True)
+    sizes = ("decoded", "used") if wide else ()
+    for head in ("chunks", *sizes, "ratio", "h5py", "in order", "hyperslab", "in order"):
         table.add_column(head, justify="right", no_wrap=True)
     for pattern in kind.patterns:
         table.add_row(
             Text(pattern.access),  # brackets would be taken for markup
             f"{pattern.chunks_touched:,.0f}" if pattern.chunks_touched else "-",
-            size(pattern.decoded_nbytes),
-            size(pattern.used_nbytes),
+            *((size(pattern.decoded_nbytes), size(pattern.used_nbytes)) if wide else ()),
             times(pattern.amplification),
-            *(
-                _seconds(pattern.predicted_s, pattern.measured_s, by)
-                for by in ("h5py", "hyperslab")
-            ),
-            duration(pattern.predicted_s["hyperslab_in_order"]),
+            *(seconds(pattern, by) for by in WAYS),
         )
-    for i, option in enumerate(kind.options):
-        words = f"  stored as {option.chunks}, {option.codec}"
-        table.add_row(
-            Text(words, "dim" if i else "green"),
-            "",
-            "",
-            "",
-            f"{size(option.stored_nbytes)} on disk",
-            duration(option.predicted_s["h5py"]) + ("*" if option.needs_plugin else ""),
-            duration(option.predicted_s["hyperslab"]),
-            "",
-        )
-    if any(option.needs_plugin for option in kind.options):
-        table.caption = (
-            "stored as: predicted for the first request, after a repack. * h5py needs hdf5plugin."
-        )
-        table.caption_justify = "left"
     return table
 
 
-def _seconds(predicted: dict[str, float], measured: dict[str, float] | None, by: str) -> str:
-    """Return what was measured, or, in brackets, what is predicted."""
-    if measured is None:
-        return f"({duration(predicted[by])})"
-    return duration(measured[by])
+def _option_table(kind: KindAdvice, machine: Machine) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column(f"after a repack, {kind.patterns[0].access}".replace("[", r"\["))
+    for head in ("on disk", "of now", "repack takes", "h5py", "hyperslab"):
+        table.add_column(head, justify="right", no_wrap=True)
+    best = best_option(kind, machine)
+    for option in kind.options:
+        h5py = option.predicted_s["h5py"]
+        table.add_row(
+            f"{option.chunks}, {option.codec}",
+            size(option.stored_nbytes),
+            of_now(option, kind),
+            duration(option.repack_s),
+            "cannot" if h5py is None else duration(h5py) + ("*" if option.needs_plugin else ""),
+            duration(option.ours_s),
+            style="green" if option is best else "",
+        )
+    if any(option.needs_plugin for option in kind.options):
+        table.caption = "* h5py needs hdf5plugin"
+        table.caption_justify = "left"
+    return table

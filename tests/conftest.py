@@ -154,6 +154,9 @@ def _release_idle() -> None:
     source = sys.modules.get("hyperslab.engine.source")
     if source is not None:
         source.close_idle()
+    zarr = sys.modules.get("zarr.core.sync")
+    if zarr is not None:
+        zarr.cleanup_resources()  # the thread of its event loop
     gc.collect()
 
 

@@ -24,6 +24,7 @@ __all__ = [
     "Image",
     "advise",
     "configure",
+    "convert",
     "errors",
     "last_stats",
     "list_images",
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from hyperslab.advice import advise
     from hyperslab.array import Array
     from hyperslab.batch import read_many
+    from hyperslab.conversion import convert
     from hyperslab.engine.limits import configure
     from hyperslab.engine.stats import last_stats
     from hyperslab.file import File, Group
@@ -55,6 +57,7 @@ _HOMES = {
     "Image": ("hyperslab.image", "Image"),
     "advise": ("hyperslab.advice", "advise"),
     "configure": ("hyperslab.engine.limits", "configure"),
+    "convert": ("hyperslab.conversion", "convert"),
     "errors": ("hyperslab.errors", ""),
     "last_stats": ("hyperslab.engine.stats", "last_stats"),
     "list_images": ("hyperslab.image", "list_images"),

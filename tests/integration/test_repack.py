@@ -532,7 +532,7 @@ def test_the_command(cohort: Path, tmp_path: Path) -> None:
         (["--access", "[k]", "--chunks", "1,2,3"], "either --access or --chunks"),
         (["--access", "[k]", "--memory", "lots"], "is no size"),
         (["--access", "[k]", "--codec", "rar"], "there is no codec"),
-        (["--chunks", "a,b"], "is no chunk shape"),
+        (["--chunks", "a,b"], "is no shape"),
         (["--access", "[k"], "Patterns look like"),
     ],
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,7 +15,8 @@ from rich.text import Text
 
 import hyperslab
 from hyperslab.advice.words import duration
-from hyperslab.cli.terminal import console, examples, progress, size
+from hyperslab.cli.options import parse_nbytes, parse_shape
+from hyperslab.cli.terminal import bytes_progress, console, examples, size
 from hyperslab.rewriting import Progress, RepackPlan, RepackReport, repack
 from hyperslab.rewriting.rewrite import plan_file
 
@@ -29,7 +29,6 @@ EXAMPLES = examples(
     ("hyperslab repack cohort.h5 fast.h5 --access '[:, :, k]' --resume", "after an interruption"),
 )
 
-_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 1 << 10, "MI": 1 << 20, "GI": 1 << 30}
 _STAGES = {"encode": "decoding and encoding", "write": "writing", "verify": "reading back"}
 _MOST_ROWS = 12
 
@@ -79,9 +78,9 @@ def command(
     """
     how: dict[str, Any] = {
         "access": access,
-        "chunks": None if chunks is None else _numbers(chunks),
+        "chunks": None if chunks is None else parse_shape(chunks),
         "codec": _codec(codec),
-        "memory": _nbytes(memory),
+        "memory": parse_nbytes(memory),
         "datasets": dataset,
         "slice_first": slice_first,
     }
@@ -94,7 +93,7 @@ def command(
         else:
             _print_plan(console(), plan)
         return
-    with progress() as bars:
+    with bytes_progress() as bars:
         report = repack(
             source,
             target,
@@ -124,20 +123,6 @@ class _Bar:
             words = _STAGES.get(now.stage, now.stage)
             self._tasks[now.stage] = self._bars.add_task(words, total=now.total_nbytes)
         self._bars.update(self._tasks[now.stage], completed=now.done_nbytes)
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    parts = [part for part in re.split(r"[,x ]+", text.strip("()[] ")) if part]
-    if not parts or not all(part.isdecimal() and int(part) for part in parts):
-        raise typer.BadParameter(f"{text!r} is no chunk shape; write it like 16,256,256")
-    return tuple(map(int, parts))
-
-
-def _nbytes(text: str) -> int:
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]?I?)B?", text.strip().upper())
-    if not found or found[2] not in _UNITS or not float(found[1]):
-        raise typer.BadParameter(f"{text!r} is no size; write it like 500MB, 2GB or 1GiB")
-    return int(float(found[1]) * _UNITS[found[2]])
 
 
 def _codec(name: str) -> str:

@@ -11,7 +11,17 @@ from collections.abc import Iterator
 from typing import TextIO
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 from rich.text import Text
 
 from hyperslab.errors import (
@@ -30,6 +40,7 @@ from hyperslab.index.session import check_signature
 
 __all__ = [
     "allow_any_text",
+    "bytes_progress",
     "console",
     "examples",
     "exit_status",
@@ -175,14 +186,23 @@ def show_warning(
     notices().print(Text.assemble(("Note: ", "bold yellow"), str(message)), soft_wrap=True)
 
 
-@contextlib.contextmanager
-def progress() -> Iterator[Progress]:
+def progress() -> contextlib.AbstractContextManager[Progress]:
     """Show progress bars on stderr while a `with` block lasts, and remove them; terminals only."""
+    return _progress(TimeElapsedColumn())
+
+
+def bytes_progress() -> contextlib.AbstractContextManager[Progress]:
+    """As `progress`, of tasks whose totals are bytes: how many are done, how fast, time left."""
+    return _progress(DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+
+
+@contextlib.contextmanager
+def _progress(*columns: ProgressColumn) -> Iterator[Progress]:
     with Progress(
         SpinnerColumn(),
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=24),
-        TimeElapsedColumn(),
+        *columns,
         console=notices(),
         transient=True,
         disable=not sys.stderr.isatty(),

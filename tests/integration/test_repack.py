@@ -25,6 +25,8 @@ import hyperslab as hs
 from hyperslab.access import parse_access
 from hyperslab.cli.app import app
 from hyperslab.codecs.encode import CODECS
+from hyperslab.engine import cache
+from hyperslab.engine.limits import limits
 from hyperslab.errors import CapacityError, ChunkDecodeError, OutputError, SelectionError
 from hyperslab.rewriting import rewrite
 from hyperslab.rewriting.copy import AXES_ATTRIBUTE
@@ -389,11 +391,61 @@ def test_cancelled_and_gone_on_with(tmp_path: Path, codec: str) -> None:
 def test_a_source_that_changed_is_not_gone_on_with(tmp_path: Path) -> None:
     source, target = big_file(tmp_path / "a.h5"), tmp_path / "b.h5"
     stop = threading.Event()
-    stop.set()
-    assert hs.repack(source, target, access="[k]", cancelled=stop) is None
+    how: dict[str, Any] = {"access": "[k]", "memory": 800_000}
+    assert hs.repack(source, target, **how, cancelled=stop, progress=lambda _: stop.set()) is None
     os.utime(source, ns=(1, 1))
     with pytest.raises(OutputError, match="the source has changed"):
-        hs.repack(source, target, access="[k]", resume=True)
+        hs.repack(source, target, **how, resume=True)
+
+
+def test_what_was_cancelled_before_it_began_leaves_nothing(tmp_path: Path) -> None:
+    source = big_file(tmp_path / "a.h5")
+    stop = threading.Event()
+    stop.set()
+    for codec in ("none", "gzip"):
+        how: dict[str, Any] = {"access": "[k]", "codec": codec}
+        assert hs.repack(source, tmp_path / "b.h5", **how, cancelled=stop) is None
+        assert [p.name for p in tmp_path.iterdir()] == ["a.h5"]
+
+
+@pytest.mark.parametrize("codec", ["auto", "none", "gzip"])
+def test_others_go_on_with_their_decoded_chunks(cohort: Path, tmp_path: Path, codec: str) -> None:
+    """A window may be open while a repack runs: it loses no chunk, and gets none that it has not
+    asked for."""
+    cache.clear()
+    array = hs.open(cohort)["CT/1PA001"]
+    array[:, :, 3]
+    kept = cache.nbytes()
+    assert kept > 0
+    seen: set[int] = set()
+
+    def watch(_: Any) -> None:
+        seen.add(limits.cache_nbytes)
+        assert cache.nbytes() == kept
+        array[:, :, 3]
+        assert hs.last_stats().chunks_decoded == 0
+
+    before = limits.cache_nbytes
+    hs.repack(
+        cohort, tmp_path / "b.h5", access="[:, k]", codec=codec, memory=1 << 20, progress=watch
+    )
+    assert seen == {before}
+
+
+def test_a_caller_that_raises_ends_it(tmp_path: Path) -> None:
+    source, target = big_file(tmp_path / "a.h5"), tmp_path / "b.h5"
+
+    def stop(now: Any) -> None:
+        if now.stage == "verify":
+            raise InterruptedError("enough")
+
+    with pytest.raises(InterruptedError, match="enough"):
+        hs.repack(source, target, access="[k]", progress=stop)
+    assert not target.exists()
+    report = hs.repack(source, target, access="[k]", resume=True)
+    assert report is not None
+    assert report.resumed_nbytes == report.plan.nbytes
+    assert_alike(source, target)
 
 
 def test_a_damaged_source_leaves_nothing(tmp_path: Path) -> None:

@@ -31,12 +31,12 @@ class Builder:
     cells
         The same for single placements, a row of numbers each.
     keep
-        Whether every cell is to be kept decoded, taken whole or not.
+        Whether cells are to be kept decoded: all, none, or (None) those that are used in part.
     depth
         How many virtual datasets the request at hand is inside of.
     """
 
-    def __init__(self, add: Add, *, keep: bool = False) -> None:
+    def __init__(self, add: Add, *, keep: bool | None = None) -> None:
         self.plan = ReadPlan()
         self.keep = keep
         self.columns: list[tuple[NDArray[Any], ...]] = []

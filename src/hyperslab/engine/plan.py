@@ -136,8 +136,8 @@ class ReadPlan:
     number, byte_offset, nbytes, filter_mask
         Per cell: linear cell number, where its stored bytes lie, and which filters it skipped.
     keep
-        Per cell: True if it is worth keeping decoded: it is only partly used, or computed, or the
-        plan is made for those who come later.
+        Per cell: True if it is worth keeping decoded: it is only partly used, or computed, unless
+        who made the plan knows better.
     batch
         Per batch of cells that one call fetches, and one more: its first cell.
     fills

@@ -209,8 +209,8 @@ def finish_cells(builder: Builder) -> None:
     plan.nbytes, plan.filter_mask = nbytes[starts], mask[starts]
     used = np.add.reduceat(whole.astype(np.int64), starts)
     plan.keep = used == 0
-    if builder.keep:
-        plan.keep[:] = True
+    if builder.keep is not None:
+        plan.keep[:] = builder.keep
     elif any(t.node.compute is not None for t in plan.targets):
         # What was computed is never cheaper to come by again.
         computed = np.array([t.node.compute is not None for t in plan.targets])

@@ -20,7 +20,9 @@ __all__ = ["plan_read"]
 Array = NDArray[Any]
 
 
-def plan_read(requests: list[tuple[Node, Selection, Array]], *, keep: bool = False) -> ReadPlan:
+def plan_read(
+    requests: list[tuple[Node, Selection, Array]], *, keep: bool | None = None
+) -> ReadPlan:
     """Plan the reading of many selections at once.
 
     Parameters
@@ -29,7 +31,8 @@ def plan_read(requests: list[tuple[Node, Selection, Array]], *, keep: bool = Fal
         Node, selection and destination: an array of the selection's shape and the node's dtype,
         of any strides.
     keep
-        Keep every chunk decoded, for reads to come; otherwise only those that are used in part.
+        Keep every chunk decoded, for reads to come; or none, where no read needs one twice. By
+        default those that are used in part.
 
     Returns
     -------

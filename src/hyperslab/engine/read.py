@@ -32,7 +32,7 @@ def read(
     requests: list[tuple[Node, Selection, Array]],
     *,
     threads: int | None = None,
-    keep: bool = False,
+    keep: bool | None = None,
 ) -> ReadStats:
     """Plan and carry out `requests`; see `plan_read` and `execute`."""
     start = time.perf_counter()

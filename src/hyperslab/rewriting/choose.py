@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 
 from hyperslab.advice.probe import CodecTrial, try_codecs
 from hyperslab.array import Array
+from hyperslab.engine.read import read
 from hyperslab.errors import HyperslabError
 from hyperslab.rewriting.plan import DatasetPlan, RepackPlan
+from hyperslab.selection import select
 
 __all__ = ["choose_codec"]
 
@@ -72,6 +74,8 @@ def _sample(plan: DatasetPlan, array: Array) -> list[NDArray[Any]]:
         ):
             start = min(int(i) * c, n - size)  # a whole one, where the dataset ends too
             region[axis] = slice(start, start + size)
-        piece = array.read(tuple(region)).transpose(plan.order)
-        pieces.append(np.ascontiguousarray(piece))
+        selection = select(tuple(region), array.shape)
+        piece = np.empty(selection.shape, array.dtype)
+        read([(array.node, selection, piece)], keep=False)
+        pieces.append(np.ascontiguousarray(piece.transpose(plan.order)))
     return pieces

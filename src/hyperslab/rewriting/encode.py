@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 
 from hyperslab.array import Array
 from hyperslab.codecs.encode import crc32, encode
+from hyperslab.engine.read import read
 from hyperslab.rewriting.plan import DatasetPlan
+from hyperslab.selection import select
 
 __all__ = ["Cancelled", "Chunk", "Cutter"]
 
@@ -151,7 +153,9 @@ class Cutter:
         for axis, part in zip(self._order, region, strict=True):
             source[axis] = part
         out = values.transpose(np.argsort(self._order))
-        self._array.read(tuple(source), out=out, threads=self._threads)
+        # Nothing is kept decoded: no chunk is needed twice, and memory has a ceiling.
+        selection = select(tuple(source), self._array.shape)
+        read([(self._array.node, selection, out)], threads=self._threads, keep=False)
         return values
 
     def _number(self, place: Place) -> int:

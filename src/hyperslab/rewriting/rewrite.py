@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import os
@@ -11,7 +10,7 @@ import threading
 import time
 import warnings
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -21,7 +20,6 @@ import numpy as np
 
 from hyperslab.array import Array
 from hyperslab.codecs.encode import codec as codec_named
-from hyperslab.engine import cache
 from hyperslab.engine.limits import limits
 from hyperslab.engine.source import close_idle
 from hyperslab.errors import CapacityError, DamagedFileError, MetadataWarning, OutputError
@@ -178,9 +176,10 @@ def repack(
     verify
         Read everything that was rewritten back, and compare it with what it was made from.
     progress
-        Called now and then, from this thread.
+        Called now and then, from this thread. What it raises ends the repack like an interruption.
     cancelled
-        Set it to have the repack stop: what was done is kept for `resume`.
+        Set it, from any thread, to have the repack stop: what was done is kept for `resume`, in the
+        folder ``TARGET.repacking``; there is no target. Between two regions, or two chunks of one.
 
     Returns
     -------
@@ -204,7 +203,8 @@ def repack(
     old chunk is decoded once where `memory` allows (`DatasetPlan.decodings`). The file is made in a
     folder beside the target, ``TARGET.repacking``. Chunks that are not compressed go right to their
     places in it; others are kept beside it until all are encoded, for only then their sizes are
-    known: that takes twice the size of the result for a moment.
+    known: that takes twice the size of the result for a moment. Decoded chunks are not kept, and
+    those that the process has kept of other reads stay.
     """
     start = time.perf_counter()
     file = open_file(source)
@@ -234,34 +234,35 @@ def repack(
     _warn_of_elsewhere(plan, origin, final)
     stop = cancelled or threading.Event()
     tell = progress or (lambda _: None)
-    with _without_cache():
-        spool = Spool(final.with_name(f"{final.name}.repacking"), _plain(key), resume=resume)
-        try:
-            if plan.in_place:
-                resumed = _write_in_place(file, plan, spool, n_threads, tell, stop)
-            else:
-                resumed = _encode_all(file, plan, spool, n_threads, tell, stop)
-                _write_file(origin, plan, spool, tell, stop)
-            if verify:
-                _verify(plan, spool, n_threads, tell, stop)
-            _sync(spool.file)
-            _refuse_existing(final)  # it may have come into being meanwhile
-            os.replace(spool.file, final)
-            _sync(final.parent)
-            left_out = spool.left_out
+    spool = Spool(final.with_name(f"{final.name}.repacking"), _plain(key), resume=resume)
+    try:
+        if plan.in_place:
+            resumed = _write_in_place(file, plan, spool, n_threads, tell, stop)
+        else:
+            resumed = _encode_all(file, plan, spool, n_threads, tell, stop)
+            _write_file(origin, plan, spool, tell, stop)
+        if verify:
+            _verify(plan, spool, n_threads, tell, stop)
+        _sync(spool.file)
+        _refuse_existing(final)  # it may have come into being meanwhile
+        os.replace(spool.file, final)
+        _sync(final.parent)
+        left_out = spool.left_out
+        spool.delete()
+    except Cancelled:
+        if not spool.done:  # there is nothing to go on with
             spool.delete()
-        except Cancelled:
-            return None
-        except (OSError, RuntimeError) as error:
-            spool.close()
-            if not spool.done:  # there is nothing to go on with
-                shutil.rmtree(spool.folder)
-            if says_full(error):
-                raise disk_full(str(final)) from error
-            raise
-        finally:
-            spool.close()
-            close_idle()  # no reader keeps hold of the file that is being made
+        return None
+    except (OSError, RuntimeError) as error:
+        spool.close()
+        if not spool.done:  # there is nothing to go on with
+            shutil.rmtree(spool.folder)
+        if says_full(error):
+            raise disk_full(str(final)) from error
+        raise
+    finally:
+        spool.close()
+        close_idle()  # no reader keeps hold of the file that is being made
     if left_out:
         warnings.warn(
             f"{final}: without {'; '.join(left_out)}. h5py has no word for these.",
@@ -321,18 +322,6 @@ def _check_room(final: Path, origin: Path, plan: RepackPlan) -> None:
             wanted_nbytes=wanted,
             at_hand_nbytes=free,
         )
-
-
-@contextlib.contextmanager
-def _without_cache() -> Iterator[None]:
-    """Keep no decoded chunks meanwhile: none is needed twice, and memory has a ceiling."""
-    before = limits.cache_nbytes
-    cache.clear()
-    limits.cache_nbytes = 0
-    try:
-        yield
-    finally:
-        limits.cache_nbytes = before
 
 
 def _array(file: File, path: str) -> Array:

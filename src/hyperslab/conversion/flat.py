@@ -15,13 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hyperslab.array import View
 from hyperslab.conversion.axes import canonical_order
-from hyperslab.conversion.memory import Room, without_cache
+from hyperslab.conversion.memory import Room, read_once
 from hyperslab.conversion.plan import fitting_threads, level_of, reading_nbytes
 from hyperslab.conversion.region import Written
 from hyperslab.conversion.shard import Cancelled
-from hyperslab.engine.stats import last_stats
 from hyperslab.errors import CapacityError, OutputError, SelectionError
 from hyperslab.exports.text import human_nbytes
 from hyperslab.image import Image
@@ -229,15 +227,16 @@ def copy_regions(
     Written
         One a region.
     """
-    view = image.levels[plan.level].lazy[plan.selection]
+    level = image.levels[plan.level]
     back = np.argsort(plan.order)
     room = Room()
-    with open(path, "r+b", buffering=0) as stream, without_cache():
+    with open(path, "r+b", buffering=0) as stream:
         for region in regions:
             if cancelled.is_set():
                 raise Cancelled
-            values = _read(view, region, plan, back, room)
-            chunks_decoded = last_stats().chunks_decoded
+            values = room.array([part.stop - part.start for part in region], plan.dtype)
+            where = _absolute(plan, tuple(region[axis] for axis in back))
+            stats = read_once(level, where, values.transpose(back), threads=plan.threads)
             for place, part in _runs(plan.shape, region, values):
                 stream.seek(byte_offset + place * values.itemsize)
                 left = part.view(np.uint8).data
@@ -247,18 +246,18 @@ def copy_regions(
                 start=tuple(part.start for part in region),
                 nbytes=values.nbytes,
                 files=[path],
-                chunks_decoded=chunks_decoded,
+                chunks_decoded=stats.chunks_decoded,
             )
 
 
-def _read(
-    view: View, region: Region, plan: FlatPlan, back: NDArray[Any], room: Room
-) -> NDArray[Any]:
-    """Return the elements of a region, as the file has them."""
-    values = room.array([part.stop - part.start for part in region], plan.dtype)
-    there = tuple(region[axis] for axis in back)
-    view[there].read(out=values.transpose(back), threads=plan.threads)
-    return values
+def _absolute(plan: FlatPlan, part: Region) -> tuple[int | slice, ...]:
+    """Return a part of the selection, a slice for each of its axes, as a selection of the level."""
+    found = list(plan.selection)
+    for axis, inner in zip(plan.kept, part, strict=True):
+        outer = found[axis]
+        first = outer.start if isinstance(outer, slice) else outer
+        found[axis] = slice(first + inner.start, first + inner.stop)
+    return tuple(found)
 
 
 def _runs(

@@ -2,41 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from hyperslab.engine import cache
-from hyperslab.engine.limits import limits
+from hyperslab.engine.read import read
+from hyperslab.engine.stats import ReadStats
+from hyperslab.level import Level
+from hyperslab.selection import select
 
-__all__ = ["Room", "without_cache"]
-
-_lock = threading.Lock()
-_users = 0
-_before = 0
+__all__ = ["Room", "read_once"]
 
 
-@contextlib.contextmanager
-def without_cache() -> Iterator[None]:
-    """Keep no decoded chunks meanwhile; several threads of a process may ask for it at once."""
-    global _users, _before
-    with _lock:
-        if not _users:
-            _before = limits.cache_nbytes
-            limits.cache_nbytes = 0
-            cache.clear()
-        _users += 1
-    try:
-        yield
-    finally:
-        with _lock:
-            _users -= 1
-            if not _users:
-                limits.cache_nbytes = _before
+def read_once(level: Level, selection: Any, out: NDArray[Any], *, threads: int) -> ReadStats:
+    """Read a part of a level into `out`, and keep nothing decoded: nothing is needed twice.
+
+    A level that is computed keeps of the finer ones what the process allows for decoded chunks.
+    """
+    chosen = select(selection, level.shape)
+    return read([(level.node, chosen, out)], threads=threads, keep=False)
 
 
 class Room:

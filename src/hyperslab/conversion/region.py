@@ -11,10 +11,9 @@ import numpy as np
 
 from hyperslab.conversion.coarser import fill_coarser, halved_axes
 from hyperslab.conversion.codecs import decoder, encoder
-from hyperslab.conversion.memory import Room, without_cache
+from hyperslab.conversion.memory import Room, read_once
 from hyperslab.conversion.plan import ZarrPlan
 from hyperslab.conversion.shard import write_shards
-from hyperslab.engine.stats import last_stats
 from hyperslab.exports.portable import Portable
 
 __all__ = ["Written", "convert_region"]
@@ -93,11 +92,10 @@ def convert_region(
                 pool=pool,
             )
         else:
-            with without_cache():
-                there = tuple(region[plan.order.index(axis)] for axis in range(len(region)))
-                out = values.transpose(np.argsort(plan.order))
-                source.level.read(there, out=out, threads=level.threads)
-                chunks_decoded = last_stats().chunks_decoded
+            there = tuple(region[plan.order.index(axis)] for axis in range(len(region)))
+            out = values.transpose(np.argsort(plan.order))
+            stats = read_once(source.level, there, out, threads=level.threads)
+            chunks_decoded = stats.chunks_decoded
         files = write_shards(
             group / str(number),
             values,

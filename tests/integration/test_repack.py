@@ -465,17 +465,18 @@ def test_a_disk_that_fails_is_noticed(
     tmp_path: Path, codec: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, target = big_file(tmp_path / "a.h5"), tmp_path / "b.h5"
-    original = rewrite._verify
+    original = rewrite.read_back
 
-    def verify(plan: Any, spool: Any, *rest: Any) -> None:
-        with h5py.File(spool.file) as f:
+    def verify(making: Any) -> None:
+        path = making.spool.file
+        with h5py.File(path) as f:
             info = f["b"].id.get_chunk_info(5)
-        content = bytearray(spool.file.read_bytes())
+        content = bytearray(path.read_bytes())
         content[info.byte_offset + 20] ^= 1
-        spool.file.write_bytes(content)
-        original(plan, spool, *rest)
+        path.write_bytes(content)
+        original(making)
 
-    monkeypatch.setattr(rewrite, "_verify", verify)
+    monkeypatch.setattr(rewrite, "read_back", verify)
     with pytest.raises(hs.errors.DamagedFileError):
         hs.repack(source, target, access="[:, :, k]", codec=codec)
     assert not target.exists()
@@ -496,7 +497,7 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("how", "error", "match"),
     [
-        ({}, OutputError, "either an access pattern or a chunk shape"),
+        ({}, OutputError, "an access pattern, a chunk shape"),
         (
             {
                 "access": "[k",
@@ -580,8 +581,8 @@ def test_the_command(cohort: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], "either --access or --chunks"),
-        (["--access", "[k]", "--chunks", "1,2,3"], "either --access or --chunks"),
+        ([], "give one of --access, --chunks"),
+        (["--access", "[k]", "--chunks", "1,2,3"], "give one of --access, --chunks"),
         (["--access", "[k]", "--memory", "lots"], "is no size"),
         (["--access", "[k]", "--codec", "rar"], "there is no codec"),
         (["--chunks", "a,b"], "is no shape"),

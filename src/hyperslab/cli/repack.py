@@ -43,6 +43,19 @@ def command(
     chunks: Annotated[
         str | None, typer.Option(help="Or the chunk shape, e.g. 16,256,256.", metavar="N,N,...")
     ] = None,
+    for_: Annotated[
+        str | None,
+        typer.Option(
+            "--for", help="Or 'viewing': chunks for planes, and coarser levels.", metavar="WHAT"
+        ),
+    ] = None,
+    layout: Annotated[
+        str,
+        typer.Option(help="For viewing: the image's layout, template or dataset.", metavar="NAME"),
+    ] = "auto",
+    axes: Annotated[
+        str | None, typer.Option(help="For viewing: letters of its axes, e.g. ZYX.")
+    ] = None,
     codec: Annotated[
         str,
         typer.Option(
@@ -79,13 +92,22 @@ def command(
     how: dict[str, Any] = {
         "access": access,
         "chunks": None if chunks is None else parse_shape(chunks),
+        "for_": for_,
+        "layout": layout,
+        "axes": axes,
         "codec": _codec(codec),
         "memory": parse_nbytes(memory),
         "datasets": dataset,
         "slice_first": slice_first,
     }
-    if (access is None) == (chunks is None):
-        raise typer.BadParameter("give either --access or --chunks")
+    if sum(each is not None for each in (access, chunks, for_)) != 1:
+        raise typer.BadParameter("give one of --access, --chunks and --for viewing")
+    if for_ not in (None, "viewing"):
+        raise typer.BadParameter(f"--for {for_} is not known; there is viewing")
+    if for_ is None and (layout != "auto" or axes is not None):
+        raise typer.BadParameter("--layout and --axes go with --for viewing")
+    if slice_first and access is None:
+        raise typer.BadParameter("--slice-first goes with --access")
     if dry_run:
         plan = plan_file(source, **how)
         if as_json:

@@ -52,6 +52,7 @@ __all__ = [
     "Mosaic",
     "Node",
     "array_node",
+    "chunk_node",
     "computed_node",
     "library_node",
     "node_of",
@@ -439,6 +440,19 @@ def array_node(
     """Return a node for native elements that lie in row-major order in some file, HDF5 or not."""
     index = _made_up(segment.file, name, fingerprint, shape, dtype, Contiguous((segment,)))
     return Flat(index=index, segment=segment, fingerprint=fingerprint)
+
+
+def chunk_node(index: DatasetIndex, table: ChunkTable) -> Cells:
+    """Return a node for chunks that lie in some file, HDF5 or not, where `table` says.
+
+    Raises
+    ------
+    TypeError
+        `index` is not of a chunked dataset.
+    """
+    if not isinstance(index.storage, Chunked):
+        raise TypeError(f"{index.name} is not chunked")
+    return _chunk_cells(index, index.storage, table)
 
 
 def _made_up(

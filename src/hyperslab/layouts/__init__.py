@@ -32,6 +32,7 @@ from hyperslab.layouts import (
     unet,
     velox,
 )
+from hyperslab.layouts.levels import opened_as, with_levels
 from hyperslab.layouts.links import child, list_contents
 from hyperslab.layouts.spec import ChannelSpec, ImageSpec, IntensitySpec, LevelSpec
 from hyperslab.layouts.template import describe_template
@@ -232,7 +233,16 @@ def describe(
     DamagedFileError
         The HDF5 library cannot make sense of the file.
     """
+    return with_levels(h5, _describe(h5, path, layout, axes, image))
+
+
+def _describe(
+    h5: h5py.File, path: str, layout: str, axes: str | None, image: str | int | None
+) -> ImageSpec:
     name = _choose_layout(h5, path) if layout == "auto" else layout
+    if name is None:
+        name, said = opened_as(h5)
+        axes = said if axes is None else axes
     layouts = known_layouts()
     if name in layouts:
         if axes is not None:
@@ -271,6 +281,8 @@ def image_names(h5: h5py.File, path: str, layout: str = "auto") -> tuple[str, ..
         No layout fits, or several do.
     """
     name = _choose_layout(h5, path) if layout == "auto" else layout
+    if name is None:
+        name, _ = opened_as(h5)
     layouts = known_layouts()
     if name not in layouts:
         return (describe(h5, path, layout).name,)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from hyperslab.rewriting.making import Progress
 from hyperslab.rewriting.plan import DatasetPlan, RepackPlan
-from hyperslab.rewriting.rewrite import Progress, RepackReport, repack
+from hyperslab.rewriting.rewrite import RepackReport, repack
 
 __all__ = ["DatasetPlan", "Progress", "RepackPlan", "RepackReport", "repack"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from hyperslab.advice.probe import CodecTrial, try_codecs
 from hyperslab.array import Array
 from hyperslab.engine.read import read
 from hyperslab.errors import HyperslabError
+from hyperslab.file import File
 from hyperslab.rewriting.plan import DatasetPlan, RepackPlan
 from hyperslab.selection import select
 
@@ -21,7 +23,7 @@ _N_PIECES, _PIECE_NBYTES = 8, 1 << 20
 _WORTH = 1.5  # times smaller: below, decoding is not paid for by what need not be read
 
 
-def choose_codec(plan: RepackPlan, arrays: dict[str, Array]) -> tuple[str, str]:
+def choose_codec(plan: RepackPlan, file: File) -> tuple[str, str]:
     """Return the name of the codec to store with, and why.
 
     gzip with byte shuffle where the file becomes at least 1.5 times smaller by it, otherwise none:
@@ -31,8 +33,8 @@ def choose_codec(plan: RepackPlan, arrays: dict[str, Array]) -> tuple[str, str]:
     ----------
     plan
         Made for any codec.
-    arrays
-        The datasets that it rewrites, by path.
+    file
+        The source.
 
     Notes
     -----
@@ -43,8 +45,14 @@ def choose_codec(plan: RepackPlan, arrays: dict[str, Array]) -> tuple[str, str]:
     if not plan.rewritten:
         return "none", ""
     largest = max(plan.rewritten, key=lambda item: item.nbytes)
+    array = file[largest.path if largest.level is None else largest.level.origin]
+    if not isinstance(array, Array):
+        return "none", ""
+    if largest.level is not None:  # all others are copied: its elements are like its origin's
+        cell = tuple(min(c, n) for c, n in zip(largest.chunks, array.shape, strict=True))
+        largest = replace(largest, shape=array.shape, chunks=cell)
     try:
-        sample = _sample(largest, arrays[largest.path])
+        sample = _sample(largest, array)
     except HyperslabError:
         return "none", "the sample cannot be read"
     found = {trial.codec: trial for trial in try_codecs(sample)}
@@ -77,5 +85,6 @@ def _sample(plan: DatasetPlan, array: Array) -> list[NDArray[Any]]:
         selection = select(tuple(region), array.shape)
         piece = np.empty(selection.shape, array.dtype)
         read([(array.node, selection, piece)], keep=False)
-        pieces.append(np.ascontiguousarray(piece.transpose(plan.order)))
+        dtype = np.dtype(plan.dtype) if plan.dtype else piece.dtype
+        pieces.append(np.ascontiguousarray(piece.transpose(plan.order), dtype))
     return pieces

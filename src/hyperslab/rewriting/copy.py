@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,8 @@ import numpy as np
 from hyperslab import filters
 from hyperslab.errors import CapacityError, DamagedFileError, HyperslabError
 from hyperslab.rewriting.attributes import References, copy_attributes, copy_references, key_of
-from hyperslab.rewriting.plan import DatasetPlan
+from hyperslab.rewriting.placing import finish
+from hyperslab.rewriting.plan import DatasetPlan, RepackPlan
 
 if TYPE_CHECKING:
     import h5py
@@ -32,14 +34,12 @@ class _Copier:
         self,
         source: h5py.File,
         target: h5py.File,
-        plans: dict[str, DatasetPlan],
-        *,
-        in_place: bool,
+        plan: RepackPlan,
     ) -> None:
-        self.in_place = in_place
+        self.in_place = plan.in_place
         self.source = source
         self.target = target
-        self.plans = plans
+        self.plans = plans = {item.path: item for item in plan.rewritten if item.level is None}
         # By the objects themselves: a dataset may have several paths.
         self.planned = {key_of(source[path].id): path for path in plans}
         self.references = References(source, target)
@@ -97,6 +97,25 @@ class _Copier:
             made = h5py.h5o.open(target, name)
         self.references.note(item, made)
 
+    def make_levels(self, levels: Sequence[DatasetPlan]) -> None:
+        """Make the datasets of coarser levels, with the type and the fill value of their origin."""
+        import h5py
+
+        intermediate = h5py.h5p.create(h5py.h5p.LINK_CREATE)
+        intermediate.set_create_intermediate_group(True)
+        intermediate.set_char_encoding(h5py.h5t.CSET_UTF8)
+        for plan in levels:
+            if plan.level is None:
+                continue
+            if plan.path in self.target:  # one that did not fit, and was no level of the source
+                del self.target[plan.path]
+            origin = h5py.h5d.open(self.source.id, plan.level.origin.encode())
+            name = plan.path.encode()
+            made = create_like(
+                origin, self.target.id, name, plan, intermediate, in_place=self.in_place
+            )
+            self.rewritten[plan.path] = h5py.Dataset(made)
+
     def fill(self) -> None:
         """Copy attributes and references, now that what they may refer to is there."""
         import h5py
@@ -125,7 +144,7 @@ def create_like(
     item, target, name
         HDF5's handles of the dataset that it takes after, and of the group that it is made in.
     plan
-        Its shape, chunks, filters and type.
+        Its shape, chunks and filters, and its type where that is narrower.
     lcpl
         How the link is made.
     in_place
@@ -143,10 +162,10 @@ def create_like(
     if has_fill:
         value = np.zeros((), item.dtype)
         old.get_fill_value(value)
-        how.set_fill_value(value)
+        how.set_fill_value(value.astype(plan.dtype) if plan.dtype else value)
     if in_place:
         how.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
-    for entry in plan.codec.pipeline(item.dtype.itemsize):
+    for entry in plan.codec.pipeline(plan.itemsize):
         if entry.code == filters.SHUFFLE:
             how.set_shuffle()
         elif entry.code == filters.GZIP:
@@ -154,13 +173,16 @@ def create_like(
         else:
             # Without its plugin, HDF5 knows a filter by number alone if it is optional.
             how.set_filter(entry.code, h5py.h5z.FLAG_OPTIONAL, entry.values)
-    extents = item.get_space().get_simple_extent_dims(True)
-    maximum = tuple(extents[axis] for axis in plan.order)
-    if in_place and maximum == plan.shape and not has_fill:
+    shape = maximum = plan.extent or plan.shape
+    if plan.level is None:
+        extents = item.get_space().get_simple_extent_dims(True)
+        maximum = tuple(extents[axis] for axis in plan.order)
+    if in_place and maximum == shape and not has_fill:
         # Every chunk there will ever be is going to be written: zeros need not be, before.
         how.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
-    space = h5py.h5s.create_simple(plan.shape, maximum)
-    return h5py.h5d.create(target, name, item.get_type(), space, how, lcpl)
+    space = h5py.h5s.create_simple(shape, maximum)
+    kind = h5py.h5t.py_create(np.dtype(plan.dtype)) if plan.dtype else item.get_type()
+    return h5py.h5d.create(target, name, kind, space, how, lcpl)
 
 
 def _reason(error: Exception, source: str, target: str, where: str) -> HyperslabError:
@@ -201,7 +223,7 @@ def _lcpl(info: Any) -> Any:
 
 
 def copy_objects(
-    source: h5py.File, path: Path, plans: dict[str, DatasetPlan], *, in_place: bool = False
+    source: h5py.File, path: Path, plan: RepackPlan
 ) -> tuple[h5py.File, dict[str, h5py.Dataset], tuple[str, ...]]:
     """Make a file with copies of all objects of `source`.
 
@@ -211,17 +233,15 @@ def copy_objects(
         Open file.
     path
         Of the new one.
-    plans
-        What is rewritten, by path.
-    in_place
-        Have the room for every chunk of these allocated.
+    plan
+        What is rewritten. Where chunks go right to their places, the room for all is allocated.
 
     Returns
     -------
     file
         Open for writing; the caller closes it.
     rewritten
-        The datasets of `plans`, by path: made, and still without elements.
+        The datasets that are rewritten, by path: made, and still without elements.
     left_out
         What could not be copied, in words.
 
@@ -241,9 +261,11 @@ def copy_objects(
     target = None
     try:
         target = _create_file(source, path)
-        copier = _Copier(source, target, plans, in_place=in_place)
+        copier = _Copier(source, target, plan)
         copier.copy_group(source["/"].id, target["/"].id, "")
         copier.fill()
+        copier.make_levels(plan.levels)
+        finish(target, plan)
         target.flush()
     except BaseException as error:
         if target is not None:

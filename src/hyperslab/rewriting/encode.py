@@ -13,11 +13,9 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from hyperslab.array import Array
 from hyperslab.codecs.encode import crc32, encode
-from hyperslab.engine.read import read
 from hyperslab.rewriting.plan import DatasetPlan
-from hyperslab.selection import select
+from hyperslab.rewriting.sources import Source
 
 __all__ = ["Cancelled", "Chunk", "Cutter"]
 
@@ -48,12 +46,12 @@ class Cutter:
 
     Parameters
     ----------
-    array
-        The source, or the result.
+    source
+        Where elements are read from: the source, or the result.
     plan
         What is made of the source.
     order
-        Which axis of `array` each axis of the result is.
+        Which axis of `source` each axis of the result is.
     threads
         To decode and encode with.
     cancelled
@@ -62,22 +60,22 @@ class Cutter:
 
     def __init__(
         self,
-        array: Array,
+        source: Source,
         plan: DatasetPlan,
         *,
         order: tuple[int, ...],
         threads: int,
         cancelled: threading.Event,
     ) -> None:
-        self._array = array
+        self._source = source
         self._plan = plan
         self._order = order
         self._threads = threads
         self._cancelled = cancelled
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="hyperslab-encode")
         self._buffer = np.empty(0, np.uint8)
-        self._file_dtype = array.index.file_dtype
-        self._fill = array.fill_value
+        self._file_dtype = np.dtype(plan.dtype) if plan.dtype else source.file_dtype
+        self._fill = source.fill[()]
         self._fill_bits = _bits(np.asarray(self._fill, self._file_dtype))
         self._grid = [-(-n // c) for n, c in zip(plan.shape, plan.chunks, strict=True)]
         # In memory, axes along which a chunk has one index come first: a chunk then lies together.
@@ -143,7 +141,7 @@ class Cutter:
     def _read(self, region: Region) -> NDArray[np.generic]:
         """Read a region of the result, into memory that the next call uses again."""
         shape = [s.stop - s.start for s in region]
-        dtype = self._array.dtype
+        dtype = self._source.dtype
         nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         if self._buffer.nbytes < nbytes:
             self._buffer = np.empty(nbytes, np.uint8)
@@ -153,9 +151,7 @@ class Cutter:
         for axis, part in zip(self._order, region, strict=True):
             source[axis] = part
         out = values.transpose(np.argsort(self._order))
-        # Nothing is kept decoded: no chunk is needed twice, and memory has a ceiling.
-        selection = select(tuple(source), self._array.shape)
-        read([(self._array.node, selection, out)], threads=self._threads, keep=False)
+        self._source.read(tuple(source), out, threads=self._threads)
         return values
 
     def _number(self, place: Place) -> int:

@@ -1,29 +1,100 @@
-"""What a repack does, before it does it: chunk shapes, codecs, and which regions fit into memory.
-
-A dataset is read a region at a time. A region is a box of whole chunks of both the old and the new
-grid, where memory allows: then every old chunk is decoded once. Where it does not, regions follow
-the new grid only, and old chunks are decoded once for each region that they reach into.
-"""
+"""What a repack does, before it does it: chunk shapes, codecs, regions that fit into memory."""
 
 from __future__ import annotations
 
 import fnmatch
-import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from hyperslab.access import chunk_shape_for, parse_access
 from hyperslab.codecs.encode import Codec
-from hyperslab.errors import CapacityError, SelectionError
+from hyperslab.errors import SelectionError
 from hyperslab.index.tree import DatasetFacts, Entry
+from hyperslab.rewriting.regions import decodings, region_shape, regions_of
 
-__all__ = ["DatasetPlan", "RepackPlan", "plan_dataset", "plan_repack"]
+__all__ = ["DatasetPlan", "LevelOf", "RepackPlan", "Wish", "is_wanted", "plan_repack"]
 
 _LEAST_NBYTES = 64 << 10  # smaller datasets are copied as they are
 # Of the ceiling, what a region may take: the rest is for chunks that are being encoded, and for
 # what Python and the libraries hold.
 _REGION_SHARE = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What was asked of a repack; see `hyperslab.rewriting.rewrite.repack`.
+
+    Attributes
+    ----------
+    access, chunks, for_
+        One of the three: a pattern, a chunk shape, or "viewing".
+    layout, axes
+        How images are found, for "viewing".
+    codec
+        A name, or "auto".
+    memory
+        The ceiling, bytes.
+    datasets
+        Glob of paths, or None.
+    slice_first
+        Whether axes are to be moved.
+    narrow
+        "" for not; "same": to smaller elements of the same kind; "integers": floats to integers
+        too.
+    """
+
+    access: str | None = None
+    chunks: tuple[int, ...] | None = None
+    for_: str | None = None
+    layout: str = "auto"
+    axes: str | None = None
+    codec: str = "auto"
+    memory: int = 1 << 30
+    datasets: str | None = None
+    slice_first: bool = False
+    narrow: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LevelOf:
+    """What a coarser level is made of.
+
+    Attributes
+    ----------
+    kind
+        Whose convention it follows: "imaris", "bdv", "luxendo" or "beside".
+    number
+        Of the level in its image; 0 is the finest.
+    origin
+        Path in the source of the dataset of the coarsest level that the file has.
+    finer
+        Path in the result of the level that it is made of; None: `origin` itself.
+    shape
+        Of that level, without padding, in the datasets' order of axes.
+    halved
+        Which axes are halved, in the order in which the image has them: that of additions.
+    nearest
+        Whether every second element is taken, and no mean.
+    meant
+        NumPy name of the type that the stored elements stand for: means are those of its values.
+    """
+
+    kind: str
+    number: int
+    origin: str
+    finer: str | None
+    shape: tuple[int, ...]
+    halved: tuple[int, ...]
+    nearest: bool
+    meant: str
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """2 for an axis that is halved, 1 for one that is not."""
+        return tuple(2 if axis in self.halved else 1 for axis in range(len(self.shape)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +112,7 @@ class DatasetPlan:
     source_chunks
         Chunk shape of the source in that order; None if it has none.
     itemsize
-        Bytes of an element.
+        Bytes of an element of the result.
     codec
         How chunks are stored.
     region
@@ -50,6 +121,14 @@ class DatasetPlan:
         How often a chunk of the source is decoded, on average.
     sparse
         Whether chunks of the source were never written.
+    dtype
+        NumPy's name of the result's type in the file, where it is narrower; "": the source's.
+    read_itemsize
+        Bytes of an element of the source.
+    level
+        For a coarser level, which the source does not have: what it is made of.
+    extent
+        Shape of the dataset, where that is padded beyond `shape`; () where it is not.
     """
 
     path: str
@@ -62,16 +141,20 @@ class DatasetPlan:
     region: tuple[int, ...]
     decodings: float
     sparse: bool = False
+    dtype: str = ""
+    read_itemsize: int = 0
+    level: LevelOf | None = None
+    extent: tuple[int, ...] = ()
 
     @property
     def nbytes(self) -> int:
-        """Decoded bytes."""
+        """Decoded bytes of the result."""
         return math.prod(self.shape) * self.itemsize
 
     @property
     def region_nbytes(self) -> int:
-        """Bytes of a region."""
-        return math.prod(self.region) * self.itemsize
+        """Bytes of a region, as it is read."""
+        return math.prod(self.region) * max(self.itemsize, self.read_itemsize)
 
     @property
     def n_chunks(self) -> int:
@@ -80,12 +163,7 @@ class DatasetPlan:
 
     def regions(self) -> Iterator[tuple[slice, ...]]:
         """Yield the regions, in row-major order, cut at the end of the dataset."""
-        ranges = [range(0, n, r) for n, r in zip(self.shape, self.region, strict=True)]
-        for starts in itertools.product(*ranges):
-            yield tuple(
-                slice(start, min(start + r, n))
-                for start, r, n in zip(starts, self.region, self.shape, strict=True)
-            )
+        return regions_of(self.shape, self.region)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +173,8 @@ class RepackPlan:
     Attributes
     ----------
     rewritten
-        Datasets that are written anew.
+        Datasets that are written anew, and coarser levels that are added: each after what it is
+        made of.
     copied
         Paths of the datasets that are copied as they are.
     memory_nbytes
@@ -104,6 +183,12 @@ class RepackPlan:
         Paths of links to other files, and of virtual and external datasets that stay as they are.
     why
         Why that codec, where it was not named.
+    opened_as
+        Layout and axes to be noted in the file, where `open_image` needs them; "auto" if it does
+        not.
+    notes
+        What else is to be said, in sentences: what was narrowed and what was not, and images that
+        get no coarser levels.
     """
 
     rewritten: tuple[DatasetPlan, ...]
@@ -111,6 +196,8 @@ class RepackPlan:
     memory_nbytes: int
     elsewhere: tuple[str, ...] = ()
     why: str = ""
+    opened_as: tuple[str, str | None] = ("auto", None)
+    notes: tuple[str, ...] = ()
 
     @property
     def in_place(self) -> bool:
@@ -121,6 +208,11 @@ class RepackPlan:
         return not any(plan.codec.code or plan.sparse for plan in self.rewritten)
 
     @property
+    def levels(self) -> tuple[DatasetPlan, ...]:
+        """Those of `rewritten` that are coarser levels, which the source does not have."""
+        return tuple(plan for plan in self.rewritten if plan.level is not None)
+
+    @property
     def nbytes(self) -> int:
         """Decoded bytes of all that is written anew."""
         return sum(plan.nbytes for plan in self.rewritten)
@@ -128,33 +220,28 @@ class RepackPlan:
 
 def plan_repack(
     entries: Sequence[Entry],
+    wish: Wish,
     *,
-    access: str | None,
-    chunks: tuple[int, ...] | None,
     codec: Codec,
-    memory_nbytes: int,
-    datasets: str | None,
-    slice_first: bool,
+    chosen: Mapping[str, tuple[int, ...]] | None = None,
+    dtypes: Mapping[str, str] | None = None,
 ) -> RepackPlan:
-    """Plan a repack of a file.
+    """Plan a repack of a file; coarser levels are not part of this.
 
     Parameters
     ----------
     entries
         Every object of the file.
-    access, chunks
-        How datasets will be read, see `hyperslab.access.parse_access`; or their chunk shape. One of
-        the two.
+    wish
+        What was asked. Of `datasets`, virtual and external ones that match get elements of their
+        own. By default all of numbers with two axes or more (or as many as `chunks` has, or the
+        pattern asks for) and 64 KiB or more, but virtual and external ones.
     codec
         How chunks are stored.
-    memory_nbytes
-        The ceiling.
-    datasets
-        Glob of the paths to be written anew; virtual and external datasets that match get elements
-        of their own. Default: all of numbers with two axes or more (or as many as `chunks` has, or
-        the pattern asks for) and 64 KiB or more, but virtual and external ones.
-    slice_first
-        Move the axis of which a request takes one index to the front.
+    chosen
+        Chunk shapes by path; others are copied. None: as `wish` has them.
+    dtypes
+        Narrower types by path.
 
     Raises
     ------
@@ -179,27 +266,28 @@ def plan_repack(
             continue
         if facts is None or entry.repeats:
             continue
-        if not _is_wanted(entry.path, facts, datasets):
+        if not is_wanted(entry.path, facts, wish.datasets) or (
+            chosen is not None and entry.path not in chosen
+        ):
             copied.append(entry.path)
             if facts.storage in ("virtual", "external"):
                 elsewhere.append(entry.path)
             continue
         try:
-            plan = plan_dataset(
+            plan = _plan_dataset(
                 entry.path,
                 facts,
-                access=access,
-                chunks=chunks,
+                wish,
                 codec=codec,
-                memory_nbytes=memory_nbytes,
-                slice_first=slice_first,
+                chunks=wish.chunks if chosen is None else chosen[entry.path],
+                dtype=(dtypes or {}).get(entry.path, ""),
             )
-            if is_as_planned(facts, plan):
+            if _is_as_planned(facts, plan):
                 copied.append(entry.path)
             else:
                 rewritten.append(plan)
         except SelectionError as error:
-            if datasets is not None:
+            if wish.datasets is not None:
                 raise
             problem = problem or error
             copied.append(entry.path)
@@ -208,22 +296,24 @@ def plan_repack(
     return RepackPlan(
         rewritten=tuple(rewritten),
         copied=tuple(copied),
-        memory_nbytes=memory_nbytes,
+        memory_nbytes=wish.memory,
         elsewhere=tuple(elsewhere),
     )
 
 
-def is_as_planned(facts: DatasetFacts, plan: DatasetPlan) -> bool:
+def _is_as_planned(facts: DatasetFacts, plan: DatasetPlan) -> bool:
     """Tell whether a dataset has the planned chunks and filters: then its chunks are copied."""
     pipeline = plan.codec.pipeline(plan.itemsize)
     return (
-        facts.chunks == plan.chunks
+        not plan.dtype
+        and facts.chunks == plan.chunks
         and plan.order == tuple(range(len(plan.order)))
         and [(f.code, f.values) for f in facts.filters] == [(f.code, f.values) for f in pipeline]
     )
 
 
-def _is_wanted(path: str, facts: DatasetFacts, datasets: str | None) -> bool:
+def is_wanted(path: str, facts: DatasetFacts, datasets: str | None) -> bool:
+    """Tell whether a dataset may be rewritten; `datasets` is a glob of paths, or None."""
     if not facts.numeric or not facts.shape or 0 in facts.shape:
         return False
     if facts.storage == "null" or not facts.native:
@@ -236,19 +326,18 @@ def _is_wanted(path: str, facts: DatasetFacts, datasets: str | None) -> bool:
     return len(facts.shape) >= 2 and (facts.decoded_nbytes or 0) >= _LEAST_NBYTES
 
 
-def plan_dataset(
+def _plan_dataset(
     path: str,
     facts: DatasetFacts,
+    wish: Wish,
     *,
-    access: str | None,
-    chunks: tuple[int, ...] | None,
     codec: Codec,
-    memory_nbytes: int,
-    slice_first: bool = False,
+    chunks: tuple[int, ...] | None,
+    dtype: str,
 ) -> DatasetPlan:
-    """Plan one dataset; see `plan_repack`."""
     shape = facts.shape or ()
-    itemsize = (facts.decoded_nbytes or 0) // max(1, math.prod(shape)) or 1
+    read_itemsize = (facts.decoded_nbytes or 0) // max(1, math.prod(shape)) or 1
+    itemsize = np.dtype(dtype).itemsize if dtype else read_itemsize
     order = tuple(range(len(shape)))
     if chunks is not None:
         if len(chunks) != len(shape):
@@ -259,15 +348,16 @@ def plan_dataset(
             )
         new = tuple(min(c, n) for c, n in zip(chunks, shape, strict=True))
     else:
-        pattern = parse_access(access or "whole", len(shape))
+        pattern = parse_access(wish.access or "whole", len(shape))
         new = chunk_shape_for(pattern, shape, itemsize)
-        if slice_first:
+        if wish.slice_first:
             singles = [axis for axis, window in enumerate(pattern.window) if window == 1]
             order = (*singles, *(axis for axis in order if axis not in singles))
     old = facts.chunks
     shape, new = _ordered(shape, order), _ordered(new, order)
     old = None if old is None else _ordered(old, order)
-    region = _region(shape, new, old, itemsize, int(memory_nbytes * _REGION_SHARE), path)
+    most = int(wish.memory * _REGION_SHARE)
+    region = region_shape(shape, new, old, max(itemsize, read_itemsize), most, path)
     return DatasetPlan(
         path=path,
         order=order,
@@ -277,61 +367,12 @@ def plan_dataset(
         itemsize=itemsize,
         codec=codec,
         region=region,
-        decodings=_decodings(shape, region, old),
+        decodings=decodings(shape, region, old),
         sparse=facts.chunks_allocated < facts.chunks_total,
+        dtype=dtype,
+        read_itemsize=read_itemsize,
     )
 
 
 def _ordered(values: tuple[int, ...], order: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(values[axis] for axis in order)
-
-
-def _region(
-    shape: tuple[int, ...],
-    new: tuple[int, ...],
-    old: tuple[int, ...] | None,
-    itemsize: int,
-    most_nbytes: int,
-    path: str,
-) -> tuple[int, ...]:
-    """Return the largest region that fits, of whole chunks of both grids if there is one."""
-
-    def nbytes(region: Sequence[int]) -> int:
-        return math.prod(region) * itemsize
-
-    if nbytes(new) > most_nbytes:
-        raise CapacityError(
-            f"{path}: one chunk of shape {new} takes {nbytes(new)} bytes, and {most_nbytes} are "
-            "there for it. Raise the memory ceiling, or choose smaller chunks.",
-            dataset=path,
-            wanted_nbytes=nbytes(new),
-            at_hand_nbytes=most_nbytes,
-        )
-    cell = old or new
-    both = [min(n, math.lcm(a, b)) for n, a, b in zip(shape, new, cell, strict=True)]
-    region = both if nbytes(both) <= most_nbytes else list(new)
-    steps = both if region is both else list(new)
-    # Grow along the last axes first: what lies together is then read together. Where not even one
-    # box of both grids fits, first along the axes on which old chunks are longest.
-    axes = list(range(len(shape) - 1, -1, -1))
-    if region is not both:
-        axes.sort(key=lambda axis: -(cell[axis] / new[axis]))
-    for axis in axes:
-        room = most_nbytes // max(1, nbytes(region) // region[axis])
-        grown = min(shape[axis], max(region[axis], room // steps[axis] * steps[axis]))
-        region[axis] = grown
-    return tuple(region)
-
-
-def _decodings(
-    shape: tuple[int, ...], region: tuple[int, ...], old: tuple[int, ...] | None
-) -> float:
-    """Return how many regions an old chunk reaches into, on average."""
-    if old is None:
-        return 1.0
-    found = 1.0
-    for n, r, c in zip(shape, region, old, strict=True):
-        chunks = -(-n // c)
-        met = sum(-(-min(start + r, n) // c) - start // c for start in range(0, n, r))
-        found *= met / chunks
-    return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import shutil
 import threading
@@ -11,50 +10,28 @@ import time
 import warnings
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from hyperslab.array import Array
-from hyperslab.codecs.encode import codec as codec_named
 from hyperslab.engine.limits import limits
 from hyperslab.engine.source import close_idle
-from hyperslab.errors import CapacityError, DamagedFileError, MetadataWarning, OutputError
+from hyperslab.errors import CapacityError, MetadataWarning, OutputError
 from hyperslab.exports.text import human_nbytes
-from hyperslab.file import File, open_file
-from hyperslab.index.container import FileIndex
+from hyperslab.file import open_file
 from hyperslab.index.records import fingerprint
-from hyperslab.index.session import library_lock, session
-from hyperslab.index.tree import walk_file
-from hyperslab.rewriting.choose import choose_codec
-from hyperslab.rewriting.copy import copy_objects, disk_full, says_full
-from hyperslab.rewriting.encode import Cancelled, Cutter
-from hyperslab.rewriting.plan import RepackPlan, plan_repack
+from hyperslab.rewriting.companions import copy_companions
+from hyperslab.rewriting.copy import disk_full, says_full
+from hyperslab.rewriting.encode import Cancelled
+from hyperslab.rewriting.making import Making, Progress, encode_all, sync, write_in_place
+from hyperslab.rewriting.making import verify as read_back
+from hyperslab.rewriting.plan import RepackPlan, Wish
+from hyperslab.rewriting.planning import plan_for
 from hyperslab.rewriting.spool import Spool
 
 __all__ = ["Progress", "RepackReport", "plan_file", "repack"]
 
 _DEFAULT_MEMORY = 1 << 30
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    """How far a repack is.
-
-    Attributes
-    ----------
-    stage
-        "encode", "write" or "verify".
-    done_nbytes, total_nbytes
-        Of the stage; decoded bytes, but stored ones for "write".
-    """
-
-    stage: str
-    done_nbytes: int
-    total_nbytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,41 +68,22 @@ class RepackReport:
     left_out: tuple[str, ...] = ()
 
 
-def plan_file(
-    source: str | os.PathLike[str],
-    *,
-    access: str | None = None,
-    chunks: tuple[int, ...] | None = None,
-    codec: str = "auto",
-    memory: int = _DEFAULT_MEMORY,
-    datasets: str | None = None,
-    slice_first: bool = False,
-) -> RepackPlan:
-    """Return what `repack` would do. Parameters and errors as there.
+def plan_file(source: str | os.PathLike[str], **wish: Any) -> RepackPlan:
+    """Return what `repack` would do.
 
+    Parameters
+    ----------
+    source
+        Of the file.
+    wish
+        As the keywords of `repack` that say what is wanted (see `hyperslab.rewriting.plan.Wish`);
+        errors as there.
+
+    Notes
+    -----
     Reads metadata only, and for the codec "auto" some MiB of elements.
     """
-    if (access is None) == (chunks is None):
-        raise OutputError("Give either an access pattern or a chunk shape (access=, chunks=).")
-    named = codec_named("none" if codec == "auto" else codec)
-    file = open_file(source)
-    with session(file.path) as h5:
-        entries = list(walk_file(h5))
-    plan = partial(
-        plan_repack,
-        entries,
-        access=access,
-        chunks=chunks,
-        memory_nbytes=memory,
-        datasets=datasets,
-        slice_first=slice_first,
-    )
-    first = plan(codec=named)
-    if codec != "auto" or not first.rewritten:
-        return first
-    # Of a file that has the right chunks without filters, nothing is to be rewritten.
-    name, why = choose_codec(first, {p.path: _array(file, p.path) for p in first.rewritten})
-    return replace(plan(codec=codec_named(name)), why=why)
+    return plan_for(open_file(source), Wish(**wish))
 
 
 def repack(
@@ -134,6 +92,9 @@ def repack(
     *,
     access: str | None = None,
     chunks: tuple[int, ...] | None = None,
+    for_: str | None = None,
+    layout: str = "auto",
+    axes: str | None = None,
     codec: str = "auto",
     memory: int = _DEFAULT_MEMORY,
     datasets: str | None = None,
@@ -156,6 +117,15 @@ def repack(
         How it will be read, see `hyperslab.access.parse_access`: decides the chunk shapes.
     chunks
         Or the chunk shape, for datasets of as many axes.
+    for_
+        Or "viewing": images get chunks for looking at planes, of about a MiB, and the coarser
+        levels that they lack, computed as `hyperslab.open_image` computes them. The result opens
+        as the same image, with these levels in the file: where Imaris, BigDataViewer and Luxendo
+        have them, for files of these; for others in a group of their own
+        (`hyperslab.layouts.levels`). What is no image is copied.
+    layout, axes
+        With `for_`: as for `hyperslab.open_image`. The result then opens without them, if no layout
+        is recognised in it.
     codec
         "none", "lz4", "zstd", "gzip" or "blosc" (with LZ4); with byte shuffle, but for "none".
         "auto": gzip where a sample of the data becomes at least 1.5 times smaller by it, otherwise
@@ -189,7 +159,10 @@ def repack(
     Raises
     ------
     OutputError
-        The target exists, or is the source; or an interrupted repack is in the way.
+        The target exists, or is the source; an interrupted repack is in the way; or the wish
+        contradicts itself.
+    LayoutError
+        With `for_`: there is no image, or what `layout` says does not fit.
     CapacityError
         The disk has no room, or a chunk does not fit under `memory`.
     SelectionError
@@ -213,21 +186,24 @@ def repack(
     _refuse_existing(final)
     if not final.parent.is_dir():
         raise OutputError(f"{final}: there is no folder {final.parent}.")
-    plan = plan_file(
-        origin,
+    wish = Wish(
         access=access,
         chunks=chunks,
+        for_=for_,
+        layout=layout,
+        axes=axes,
         codec=codec,
         memory=memory,
         datasets=datasets,
         slice_first=slice_first,
     )
+    plan = plan_for(file, wish)
     _check_room(final, origin, plan)
     seen = fingerprint(str(origin))
     key = {
-        "version": 1,
+        "version": 2,
         "source": [str(origin), seen.nbytes, seen.mtime_ns],
-        "how": [access, chunks, codec, memory, datasets, slice_first],
+        "how": asdict(wish),
         # Of another version of hyperslab, regions may be others.
         "plan": zlib.crc32(repr(plan.rewritten).encode()),
     }
@@ -235,18 +211,17 @@ def repack(
     stop = cancelled or threading.Event()
     tell = progress or (lambda _: None)
     spool = Spool(final.with_name(f"{final.name}.repacking"), _plain(key), resume=resume)
+    making = Making(file=file, plan=plan, spool=spool, threads=n_threads, tell=tell, stop=stop)
     try:
-        if plan.in_place:
-            resumed = _write_in_place(file, plan, spool, n_threads, tell, stop)
-        else:
-            resumed = _encode_all(file, plan, spool, n_threads, tell, stop)
-            _write_file(origin, plan, spool, tell, stop)
+        resumed = write_in_place(making) if plan.in_place else encode_all(making)
         if verify:
-            _verify(plan, spool, n_threads, tell, stop)
-        _sync(spool.file)
+            read_back(making)
+        sync(spool.file)
         _refuse_existing(final)  # it may have come into being meanwhile
+        if wish.for_:
+            copy_companions(origin, final)
         os.replace(spool.file, final)
-        _sync(final.parent)
+        sync(final.parent)
         left_out = spool.left_out
         spool.delete()
     except Cancelled:
@@ -322,162 +297,3 @@ def _check_room(final: Path, origin: Path, plan: RepackPlan) -> None:
             wanted_nbytes=wanted,
             at_hand_nbytes=free,
         )
-
-
-def _array(file: File, path: str) -> Array:
-    found = file[path]
-    if not isinstance(found, Array):
-        raise TypeError(f"{path} is no dataset")
-    return found
-
-
-def _encode_all(
-    file: File,
-    plan: RepackPlan,
-    spool: Spool,
-    threads: int,
-    tell: Callable[[Progress], None],
-    stop: threading.Event,
-) -> int:
-    """Have every region in the spool; return how many bytes of them were there already."""
-    done = resumed = 0
-    for number, item in enumerate(plan.rewritten):
-        array = _array(file, item.path)
-        with Cutter(array, item, order=item.order, threads=threads, cancelled=stop) as cutter:
-            for region_number, region in enumerate(item.regions()):
-                nbytes = math.prod(part.stop - part.start for part in region) * item.itemsize
-                if (number, region_number) in spool.done:
-                    resumed += nbytes
-                else:
-                    spool.add(number, region_number, cutter.encoded(region))
-                done += nbytes
-                tell(Progress(stage="encode", done_nbytes=done, total_nbytes=plan.nbytes))
-    return resumed
-
-
-def _write_file(
-    origin: Path,
-    plan: RepackPlan,
-    spool: Spool,
-    tell: Callable[[Progress], None],
-    stop: threading.Event,
-) -> None:
-    """Make the file: copies of all objects, and the chunks that the spool holds."""
-    spool.file.unlink(missing_ok=True)
-    plans = {item.path: item for item in plan.rewritten}
-    done = 0
-    with library_lock, session(str(origin)) as source:
-        out, made, spool.left_out = copy_objects(source, spool.file, plans)
-    with out:
-        for number, item in enumerate(plan.rewritten):
-            dataset = made[item.path]
-            grid = [-(-n // c) for n, c in zip(item.shape, item.chunks, strict=True)]
-            for chunk, data in spool.read(spool.of_dataset(number)):
-                if stop.is_set():
-                    raise Cancelled
-                place = np.unravel_index(chunk, grid)
-                offset = tuple(int(i) * c for i, c in zip(place, item.chunks, strict=True))
-                dataset.id.write_direct_chunk(offset, data)
-                done += len(data)
-            tell(Progress(stage="write", done_nbytes=done, total_nbytes=spool.nbytes))
-
-
-def _write_in_place(
-    file: File,
-    plan: RepackPlan,
-    spool: Spool,
-    threads: int,
-    tell: Callable[[Progress], None],
-    stop: threading.Event,
-) -> int:
-    """Make the file with room for every chunk, close it, and put the chunks where they belong.
-
-    From then on HDF5 has nothing to do with it, so whenever this ends, the file is whole; which
-    chunks are there, the journal says. Returns how many bytes were there already.
-    """
-    if not spool.made:
-        spool.file.unlink(missing_ok=True)
-        plans = {item.path: item for item in plan.rewritten}
-        with library_lock, session(file.path) as source:
-            out, _, left_out = copy_objects(source, spool.file, plans, in_place=True)
-            out.close()
-        _sync(spool.file)
-        spool.mark_made(left_out)
-    result = FileIndex(str(spool.file))
-    tables = [result.chunk_table(item.path).byte_offset.tolist() for item in plan.rewritten]
-    descriptor = os.open(spool.file, os.O_RDWR)
-    done = resumed = 0
-    try:
-        for number, item in enumerate(plan.rewritten):
-            array, offsets = _array(file, item.path), tables[number]
-
-            def write(chunk: int, data: memoryview, offsets: list[int] = offsets) -> None:
-                _write_all(descriptor, data.cast("B"), offsets[chunk])
-
-            with Cutter(array, item, order=item.order, threads=threads, cancelled=stop) as cutter:
-                for region_number, region in enumerate(item.regions()):
-                    nbytes = math.prod(part.stop - part.start for part in region) * item.itemsize
-                    if (number, region_number) in spool.done:
-                        resumed += nbytes
-                    else:
-                        spool.add(
-                            number,
-                            region_number,
-                            cutter.written(region, write),
-                            before=lambda: os.fsync(descriptor),
-                        )
-                    done += nbytes
-                    tell(Progress(stage="encode", done_nbytes=done, total_nbytes=plan.nbytes))
-    finally:
-        os.close(descriptor)
-    return resumed
-
-
-def _write_all(descriptor: int, data: memoryview, offset: int) -> None:
-    done = 0
-    while done < len(data):
-        done += os.pwrite(descriptor, data[done:], offset + done)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _verify(
-    plan: RepackPlan,
-    spool: Spool,
-    threads: int,
-    tell: Callable[[Progress], None],
-    stop: threading.Event,
-) -> None:
-    """Read every chunk of the result, and compare its bytes with those it was made from."""
-    done = 0
-    temporary = spool.file
-    file = open_file(temporary)
-    for number, item in enumerate(plan.rewritten):
-        expected = {stored.number: stored.crc for stored in spool.of_dataset(number)}
-        array = _array(file, item.path)
-        order = tuple(range(len(item.shape)))
-        with Cutter(array, item, order=order, threads=threads, cancelled=stop) as cutter:
-            for region in item.regions():
-                for chunk, crc in cutter.sums(region):
-                    if expected.pop(chunk, None) != crc:
-                        raise DamagedFileError(
-                            f"{temporary}: chunk {chunk} of {item.path} does not read back as it "
-                            "was written. The disk may be failing; there is no file under the "
-                            "final name.",
-                            file=str(temporary),
-                            dataset=item.path,
-                        )
-                done += math.prod(part.stop - part.start for part in region) * item.itemsize
-                tell(Progress(stage="verify", done_nbytes=done, total_nbytes=plan.nbytes))
-        if expected:
-            raise DamagedFileError(
-                f"{temporary}: {len(expected)} chunks of {item.path} are missing.",
-                file=str(temporary),
-                dataset=item.path,
-            )

@@ -18,10 +18,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from hyperslab.errors import OutputError
 from hyperslab.rewriting.encode import Chunk
 
-__all__ = ["Spool", "Stored"]
+__all__ = ["Columns", "Spool", "Stored"]
+
+Columns = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 
 _CHUNKS, _JOURNAL = "chunks.bin", "journal.jsonl"
 _SYNC_S = 2.0
@@ -145,6 +150,21 @@ class Spool:
         """Where the HDF5 file is made."""
         return self.folder / "file.h5"
 
+    @property
+    def chunks(self) -> Path:
+        """Where encoded chunks are."""
+        return self.folder / _CHUNKS
+
+    def columns(self, dataset: int) -> Columns:
+        """Return number, byte offset and size of a dataset's chunks, by rising number.
+
+        Those that are all fill value are not among them. What has been added can be read by others.
+        """
+        self._chunks.flush()
+        found = [(s.number, s.byte_offset, s.nbytes) for s in self.of_dataset(dataset) if s.nbytes]
+        columns = np.array(sorted(found), np.int64).reshape(-1, 3).T
+        return columns[0].copy(), columns[1].copy(), columns[2].copy()
+
     def mark_made(self, left_out: tuple[str, ...]) -> None:
         """Note that the file is there, with room for every chunk, but without `left_out`."""
         self._lines.append(json.dumps({"left_out": left_out}) + "\n")
@@ -159,7 +179,7 @@ class Spool:
     def read(self, stored: list[Stored]) -> Iterator[tuple[int, bytes]]:
         """Yield the numbers and the bytes of chunks that have any."""
         self._chunks.flush()
-        with open(self.folder / _CHUNKS, "rb") as stream:
+        with open(self.chunks, "rb") as stream:
             for entry in stored:
                 if entry.nbytes:
                     stream.seek(entry.byte_offset)

@@ -27,6 +27,7 @@ from hyperslab.engine import cache, read
 from hyperslab.engine.stats import ReadStats
 from hyperslab.napari.arrays import Shown
 from hyperslab.napari.attendant import attend
+from hyperslab.napari.faster import FasterGroup, Rewriting
 from hyperslab.napari.layers import image_layers
 from hyperslab.napari.widget import HyperslabWidget
 from hyperslab.napari.window import show, wait_until_drawn
@@ -312,11 +313,64 @@ def responsive() -> dict[str, Any]:
     return found
 
 
+def made_fast() -> dict[str, Any]:
+    """The widget writes an image anew: cancelled, gone on with, opened, and where it must not."""
+    found: dict[str, Any] = {}
+    for number, target in enumerate(("cells-fast.ims", "cells.ome.zarr")):
+        viewer = opened("cells.ims")
+        widget = HyperslabWidget(viewer)
+        group = widget._faster
+        group.form.setCurrentIndex(number)
+        steps: dict[str, Any] = {"at first": group.write.isEnabled()}
+        original = Rewriting.start
+        Rewriting.start = lambda self, start=original: (self.cancel(), start(self))
+        try:
+            group.begin(str(FOLDER / target))
+        finally:
+            Rewriting.start = original
+        steps["while it runs"] = (group.write.isEnabled(), group.cancel.isEnabled())
+        _until_ended(group)
+        steps["cancelled"] = (group.words.text(), (FOLDER / target).exists())
+        shown: list[int] = []
+        group.begin(str(FOLDER / target))
+        group.rewriting.progressed.connect(lambda _, done, shown=shown: shown.append(done))
+        _until_ended(group)
+        steps["done"] = group.words.text()
+        steps["progress"] = shown
+        steps["can be opened"] = not group.open.isHidden()
+        if number == 0:
+            group._on_open()
+            steps["layers"] = [layer.name for layer in viewer.layers]
+        group.begin(str(FOLDER / target))
+        _until_ended(group)
+        steps["again"] = group.words.text()
+        widget.close()
+        viewer.close()
+        found[target] = steps
+    return found
+
+
+def _until_ended(group: FasterGroup) -> None:
+    give_up = time.monotonic() + 30
+    while group.rewriting is not None and time.monotonic() < give_up:
+        QApplication.processEvents()
+        time.sleep(0.005)
+
+
 STACK = np.load(FOLDER / "stack.npy")
 with warnings.catch_warnings():
     warnings.filterwarnings("ignore", module="napari|vispy|qtpy|pydantic|app_model|superqt")
     report = {}
-    for part in (channels_of_imaris, sparse, scrolling, kinds, orders, pictures, responsive):
+    for part in (
+        channels_of_imaris,
+        sparse,
+        scrolling,
+        kinds,
+        orders,
+        pictures,
+        responsive,
+        made_fast,
+    ):
         start = time.perf_counter()
         report[part.__name__] = part()
         print(part.__name__, round(time.perf_counter() - start, 2), "s", file=sys.stderr)

@@ -120,7 +120,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Any:
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]
-    return json.loads((folder / "report.json").read_text())
+    return json.loads((folder / "report.json").read_text()) | {"folder": str(folder)}
 
 
 def test_a_layer_a_channel(report: Any) -> None:
@@ -481,6 +481,46 @@ def view(*words: str, screen: bool, cwd: Path, **environment: str) -> Any:
         env=kept | {"NAPARI_CONFIG": "", "COLUMNS": "300"} | environment,
         cwd=cwd, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("target", ["cells-fast.ims", "cells.ome.zarr"])
+def test_made_fast_while_one_looks_at_it(report: Any, target: str) -> None:
+    found = report["made_fast"][target]
+    assert found["at first"]
+    assert found["while it runs"] == [False, True]
+    words, there = found["cancelled"]
+    assert words.startswith(f"Cancelled. Writing {target} again")
+    assert not there
+    assert found["done"].startswith(f"{target}: ")
+    assert found["progress"][-1] == 1000
+    assert "exists" in found["again"]
+    source = hs.open_image(Path(report["folder"]) / "cells.ims")
+    if target.endswith(".ims"):
+        assert found["can be opened"]
+        assert found["layers"][3:] == [f"cells-fast: {c.name}" for c in source.channels]
+        copy = hs.open_image(Path(report["folder"]) / target)
+        assert np.array_equal(copy[...], source[...])
+    else:
+        zarr = pytest.importorskip("zarr", reason="zarr is not installed")
+        copy = zarr.open_array(Path(report["folder"]) / target / "0", mode="r")
+        assert np.array_equal(copy[...], source[...])
+        if importlib.util.find_spec("napari_ome_zarr") is None:
+            assert "pip install napari-ome-zarr" in found["done"]
+
+
+def test_a_name_beside_the_file(tmp_path: Path) -> None:
+    pytest.importorskip("qtpy", reason="napari is not installed")
+    from hyperslab.napari.faster import suggested_target
+
+    source = tmp_path / "a.ims"
+    for form, names in (
+        ("hdf5", ["a-fast.ims", "a-fast-2.ims", "a-fast-3.ims"]),
+        ("zarr", ["a.ome.zarr", "a-2.ome.zarr"]),
+    ):
+        for name in names:
+            found = suggested_target(str(source), form)
+            assert found == str(tmp_path / name)
+            Path(found).touch()
 
 
 def test_the_command(report: Any, tmp_path: Path) -> None:

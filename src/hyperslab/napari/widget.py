@@ -1,4 +1,4 @@
-"""The widget "HDF5 image": what the selected layer is, what it costs, and how it is shown."""
+"""The widget "HDF5 image": what the selected layer is and costs, how it is shown, made fast."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ from hyperslab.exports.text import human_nbytes, sizes_text
 from hyperslab.image import Image, open_image
 from hyperslab.napari.access import plane_words, storage_words
 from hyperslab.napari.attendant import attend, image_of, set_level
+from hyperslab.napari.faster import FasterGroup
 from hyperslab.napari.layers import image_layers
 from hyperslab.napari.units import handy_units
 
@@ -64,6 +65,8 @@ class HyperslabWidget(QWidget):  # type: ignore[misc, unused-ignore]
         box.addWidget(self._make_display())
         box.addWidget(self._make_cache())
         box.addWidget(self._make_others())
+        self._faster = FasterGroup(viewer)
+        box.addWidget(self._faster)
         box.addStretch(1)
         viewer.layers.selection.events.active.connect(self._on_active)
         self._timer = QTimer(self)
@@ -75,6 +78,7 @@ class HyperslabWidget(QWidget):  # type: ignore[misc, unused-ignore]
     def closeEvent(self, event: Any) -> None:
         """Stop looking at the viewer."""
         self._timer.stop()
+        self._faster.stop()
         self._viewer.layers.selection.events.active.disconnect(self._on_active)
         super().closeEvent(event)
 
@@ -148,6 +152,7 @@ class HyperslabWidget(QWidget):  # type: ignore[misc, unused-ignore]
         image = image_of(layer)
         changed = image is not self._image
         self._layer, self._image = layer, image
+        self._faster.set_image(image)
         self._facts.setText(facts_html(image) if image else "Select a layer of an HDF5 image.")
         self._level.clear()
         self._level.setEnabled(image is not None and len(image.levels) > 1)

@@ -57,6 +57,37 @@ def test_the_peak_stays_below_the_ceiling(cohort: Path, tmp_path: Path, memory: 
         assert hs.open(target)["MR/a"].chunks == (256, 256, 1)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the peak from /proc")
+@pytest.mark.parametrize("chunks", [None, (32, 32, 32)])
+def test_pages_of_the_file_do_not_add_up(tmp_path: Path, chunks: tuple[int, ...] | None) -> None:
+    """What is read through a map of the file counts as memory, until it is let go."""
+    source = tmp_path / "a.h5"
+    with h5py.File(source, "w") as f:
+        data = f.create_dataset("x", (256, 256, 800), "f4", chunks=chunks)
+        for i in range(0, 256, 32):
+            data[i : i + 32] = np.arange(i * 256 * 800, (i + 32) * 256 * 800).reshape(32, 256, 800)
+    script = """
+        import sys
+        from hyperslab.rewriting import repack
+        repack(sys.argv[1], sys.argv[2], access=sys.argv[3], codec="none", memory=32_000_000)
+        line = next(s for s in open("/proc/self/status") if s.startswith("VmHWM"))
+        print(int(line.split()[1]) * 1024)
+    """
+    for access in ("[:, :, k]", "patch 60x60x60"):
+        target = tmp_path / "b.h5"
+        target.unlink(missing_ok=True)
+        done = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(script), source, target, access],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=120,
+        )
+        assert int(done.stdout) < 32_000_000 + 150_000_000
+        with h5py.File(target) as f:
+            assert np.array_equal(f["x"][77], np.arange(77 * 204800, 78 * 204800).reshape(256, 800))
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 4 MiB."""

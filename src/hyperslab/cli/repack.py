@@ -162,10 +162,11 @@ def _print_plan(out: Console, plan: RepackPlan) -> None:
     for head in ("size", "in memory", "decoded"):
         table.add_column(head, justify="right", no_wrap=True)
     for item in plan.rewritten[:_MOST_ROWS]:
+        now = "none" if item.level is None else f"added: level {item.level.number}"
         table.add_row(
             Text(item.path),
             str(item.shape),
-            str(item.source_chunks or "none"),
+            str(item.source_chunks or now),
             str(item.chunks),
             size(item.nbytes),
             size(item.region_nbytes),
@@ -175,22 +176,25 @@ def _print_plan(out: Console, plan: RepackPlan) -> None:
     if len(plan.rewritten) > _MOST_ROWS:
         out.print(f"and {len(plan.rewritten) - _MOST_ROWS} more")
     codec = plan.rewritten[0].codec.name if plan.rewritten else "none"
+    n_added = len(plan.levels)
     out.print(
-        f"{len(plan.rewritten)} datasets, {size(plan.nbytes)} decoded, to be stored with codec "
-        f"{codec}; {len(plan.copied)} copied as they are."
+        f"{len(plan.rewritten) - n_added} datasets{_added(n_added)}, {size(plan.nbytes)} decoded, "
+        f"to be stored with codec {codec}; {len(plan.copied)} copied as they are."
     )
     _print_why(out, plan)
 
 
 def _print_report(out: Console, report: RepackReport) -> None:
     rate = report.plan.nbytes / max(report.seconds, 1e-9)
+    n_added = len(report.plan.levels)
     read_back = ", read back and compared" if report.verified else ""
     out.print(
         Text.assemble(
             (report.target, "bold"),
             f": {size(report.target_nbytes)}, from {size(report.source_nbytes)}; "
-            f"{len(report.plan.rewritten)} datasets rewritten, {len(report.plan.copied)} copied, "
-            f"in {duration(report.seconds)} ({size(rate)}/s decoded){read_back}.",
+            f"{len(report.plan.rewritten) - n_added} datasets rewritten{_added(n_added)}, "
+            f"{len(report.plan.copied)} copied, in {duration(report.seconds)} "
+            f"({size(rate)}/s decoded){read_back}.",
         ),
         soft_wrap=True,
     )
@@ -199,9 +203,15 @@ def _print_report(out: Console, report: RepackReport) -> None:
         out.print(f"{size(report.resumed_nbytes)} had been done before.")
 
 
+def _added(n: int) -> str:
+    return f", {n} added for coarser levels" if n else ""
+
+
 def _print_why(out: Console, plan: RepackPlan) -> None:
     if plan.why and plan.rewritten:
         out.print(f"Codec {plan.rewritten[0].codec.name}: {plan.why}.", soft_wrap=True)
+    for note in plan.notes:
+        out.print(Text(note), soft_wrap=True)
 
 
 def _plan_dict(plan: RepackPlan) -> dict[str, Any]:
@@ -220,12 +230,14 @@ def _plan_dict(plan: RepackPlan) -> dict[str, Any]:
                 "region": item.region,
                 "region_nbytes": item.region_nbytes,
                 "decodings": item.decodings,
+                "level": None if item.level is None else item.level.number,
             }
             for item in plan.rewritten
         ],
         "copied": plan.copied,
         "elsewhere": plan.elsewhere,
         "why": plan.why,
+        "notes": plan.notes,
     }
 
 

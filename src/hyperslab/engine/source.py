@@ -21,7 +21,7 @@ from hyperslab.errors import DamagedFileError, MissingFileError
 from hyperslab.index.container import stale
 from hyperslab.index.records import Fingerprint
 
-__all__ = ["OpenFile", "acquire", "close_idle", "n_open", "release"]
+__all__ = ["OpenFile", "acquire", "close_idle", "drop_pages", "n_open", "release"]
 
 _HAS_PREADV = hasattr(os, "preadv")
 _FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
@@ -107,6 +107,12 @@ class OpenFile:
                 found = self._view
         return found
 
+    def drop_pages(self) -> None:
+        """Have the pages of the map no longer counted as this process's; they are read anew."""
+        with self._map_lock:
+            if self._map is not None and hasattr(mmap, "MADV_DONTNEED"):
+                self._map.madvise(mmap.MADV_DONTNEED)
+
     def close(self) -> None:
         self._view = None
         if self._map is not None:
@@ -168,6 +174,17 @@ def close_idle() -> None:
     """Close every pooled descriptor and map that no read is using."""
     with _lock:
         _shrink(0)
+
+
+def drop_pages() -> None:
+    """Have no page of the pooled maps counted as this process's memory.
+
+    The system could take them at any time, but counts them until it does. A read that is at one of
+    them gets it again, from the page cache.
+    """
+    with _lock:
+        for file in [*_files.values(), *_replaced]:
+            file.drop_pages()
 
 
 def n_open() -> int:

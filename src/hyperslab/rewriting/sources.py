@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hyperslab.array import Array
-from hyperslab.engine.node import Node, chunk_node
+from hyperslab.engine.node import Cells, Flat, Node, chunk_node
 from hyperslab.engine.pool import run_together
 from hyperslab.engine.read import read
+from hyperslab.engine.source import drop_pages
 from hyperslab.index.records import Chunked, ChunkTable, DatasetIndex, fingerprint
 from hyperslab.pyramid.mean import every_second, halve
 from hyperslab.rewriting.plan import DatasetPlan, LevelOf
@@ -27,6 +29,7 @@ Region = tuple[slice, ...]
 _CELL_NBYTES = 2 << 20  # of the finer level, read and halved at a time: this fits a core's cache
 # What a cell takes while it is halved, in its own bytes: wider numbers, and sums of these.
 _CELL_COPIES = 6
+_MAPPED_NBYTES = 16 << 20  # of a file, that are mapped into memory before they are let go
 _CELLS_SHARE = 0.25  # of the memory ceiling, for the cells of all threads
 
 
@@ -79,8 +82,43 @@ class DatasetSource:
 
     def read(self, region: Region, out: NDArray[Any], *, threads: int) -> None:
         """As `Source`. Nothing is kept decoded: no chunk is needed twice."""
-        selection = select(region, self._array.shape)
-        read([(self._array.node, selection, out)], threads=threads, keep=False)
+        node = self._array.node
+        if isinstance(node, Cells) and not _lies_together(node.cell, out):
+            node = replace(node, raw=False)
+        for part in regions_of(out.shape, self._part(out.shape)):
+            there = tuple(
+                slice(r.start + p.start, r.start + p.stop)
+                for r, p in zip(region, part, strict=True)
+            )
+            selection = select(there, self._array.shape)
+            read([(node, selection, out[part])], threads=threads, keep=False)
+            drop_pages()
+
+    def _part(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return how much of a region is read at a time: the whole, but of a dataset in one piece.
+
+        That is read through a map, whose pages count, those in between of other elements too.
+        """
+        node = self._array.node
+        if not isinstance(node, Flat):
+            return shape
+        part = list(shape)
+        for axis in range(len(shape)):
+            span = math.prod(node.shape[axis + 1 :]) * node.dtype.itemsize
+            part[axis] = min(shape[axis], max(1, _MAPPED_NBYTES // max(1, span)))
+            if span <= _MAPPED_NBYTES:
+                break
+        return tuple(part)
+
+
+def _lies_together(cell: tuple[int, ...], out: NDArray[Any]) -> bool:
+    """Tell whether whole cells are contiguous in `out`: then stored bytes go right into place."""
+    nbytes = out.itemsize
+    for n, stride in zip(reversed(cell), reversed(out.strides), strict=True):
+        if n > 1 and stride != nbytes:
+            return False
+        nbytes *= n
+    return True
 
 
 class LevelSource:
@@ -123,13 +161,17 @@ class LevelSource:
         """As `Source`. Each thread reads and halves a cell at a time."""
         level = self._level
         node = self._finer()
+        if isinstance(node, Cells):
+            node = replace(node, raw=False)  # not through a map, whose pages count as memory
         meant = np.dtype(level.meant)
         target = out.view(meant)  # a copy would not do
         cells = regions_of(out.shape, self._cell_shape(node.dtype.itemsize, threads))
+        nbytes = 0
         drawing = threading.Lock()
         stop = threading.Event()
 
         def work() -> None:
+            nonlocal nbytes
             while not stop.is_set():
                 with drawing:
                     cell = next(cells, None)
@@ -144,8 +186,15 @@ class LevelSource:
                 read([(node, selection, values)], threads=1, keep=False)
                 smaller = every_second if level.nearest else halve
                 target[cell] = smaller(_seen_as(values, meant), level.halved)
+                with drawing:
+                    nbytes += values.nbytes
+                    full = nbytes > _MAPPED_NBYTES
+                    nbytes = 0 if full else nbytes
+                if full:
+                    drop_pages()
 
         run_together(work, threads, stop)
+        drop_pages()
 
     def _cell_shape(self, itemsize: int, threads: int) -> tuple[int, ...]:
         """Return what of the coarser level is computed at a time: of whole finer chunks, at best.

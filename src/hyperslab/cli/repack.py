@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -29,7 +30,12 @@ EXAMPLES = examples(
     ("hyperslab repack cohort.h5 fast.h5 --access '[:, :, k]' --resume", "after an interruption"),
 )
 
-_STAGES = {"encode": "decoding and encoding", "write": "writing", "verify": "reading back"}
+_STAGES = {
+    "look": "looking at values",
+    "encode": "decoding and encoding",
+    "write": "writing",
+    "verify": "reading back",
+}
 _MOST_ROWS = 12
 
 
@@ -72,6 +78,14 @@ def command(
     slice_first: Annotated[
         bool, typer.Option("--slice-first", help="Move the axis of the slices to the front.")
     ] = False,
+    narrow: Annotated[
+        bool,
+        typer.Option("--narrow", help="Smaller elements, where all values fit exactly."),
+    ] = False,
+    integers: Annotated[
+        bool,
+        typer.Option("--narrow-integers", help="And floats that are whole numbers as such."),
+    ] = False,
     threads: Annotated[int | None, typer.Option(min=1, help="To decode and encode with.")] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with a repack that was interrupted.")
@@ -99,6 +113,7 @@ def command(
         "memory": parse_nbytes(memory),
         "datasets": dataset,
         "slice_first": slice_first,
+        "narrow": "integers" if integers else "same" if narrow else "",
     }
     if sum(each is not None for each in (access, chunks, for_)) != 1:
         raise typer.BadParameter("give one of --access, --chunks and --for viewing")
@@ -207,9 +222,29 @@ def _added(n: int) -> str:
     return f", {n} added for coarser levels" if n else ""
 
 
+def _narrowed(plan: RepackPlan) -> list[str]:
+    """Say what was narrowed, alike datasets together."""
+    alike: dict[tuple[str, str, str], list[str]] = {}
+    for each in plan.narrowed:
+        alike.setdefault((each.old, each.new, each.why), []).append(each.path)
+    texts = []
+    for (old, new, why), paths in alike.items():
+        more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+        texts.append(
+            f"{paths[0]}{more}: {old} becomes {new}, every value exactly."
+            if new
+            else f"{paths[0]}{more}: stay {old}. {why[:1].upper()}{why[1:]}."
+            if more
+            else f"{paths[0]}: stays {old}. {why[:1].upper()}{why[1:]}."
+        )
+    return texts
+
+
 def _print_why(out: Console, plan: RepackPlan) -> None:
     if plan.why and plan.rewritten:
         out.print(f"Codec {plan.rewritten[0].codec.name}: {plan.why}.", soft_wrap=True)
+    for text in _narrowed(plan):
+        out.print(Text(text), soft_wrap=True)
     for note in plan.notes:
         out.print(Text(note), soft_wrap=True)
 
@@ -237,6 +272,7 @@ def _plan_dict(plan: RepackPlan) -> dict[str, Any]:
         "copied": plan.copied,
         "elsewhere": plan.elsewhere,
         "why": plan.why,
+        "narrowed": [asdict(each) for each in plan.narrowed],
         "notes": plan.notes,
     }
 

@@ -15,7 +15,7 @@ from hyperslab.errors import SelectionError
 from hyperslab.index.tree import DatasetFacts, Entry
 from hyperslab.rewriting.regions import decodings, region_shape, regions_of
 
-__all__ = ["DatasetPlan", "LevelOf", "RepackPlan", "Wish", "is_wanted", "plan_repack"]
+__all__ = ["DatasetPlan", "LevelOf", "Narrowing", "RepackPlan", "Wish", "is_wanted", "plan_repack"]
 
 _LEAST_NBYTES = 64 << 10  # smaller datasets are copied as they are
 # Of the ceiling, what a region may take: the rest is for chunks that are being encoded, and for
@@ -167,6 +167,26 @@ class DatasetPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Narrowing:
+    """Whether a dataset gets a smaller type.
+
+    Attributes
+    ----------
+    path
+        Of the dataset.
+    old, new
+        NumPy's name of its type, and of the one that it gets: "" if it keeps its own.
+    why
+        Why it keeps it, in words; "" if it does not.
+    """
+
+    path: str
+    old: str
+    new: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RepackPlan:
     """What a repack does.
 
@@ -186,9 +206,10 @@ class RepackPlan:
     opened_as
         Layout and axes to be noted in the file, where `open_image` needs them; "auto" if it does
         not.
+    narrowed
+        Where smaller types were asked for: each dataset that there are smaller types of.
     notes
-        What else is to be said, in sentences: what was narrowed and what was not, and images that
-        get no coarser levels.
+        What else is to be said, in sentences: images that get no coarser levels.
     """
 
     rewritten: tuple[DatasetPlan, ...]
@@ -197,6 +218,7 @@ class RepackPlan:
     elsewhere: tuple[str, ...] = ()
     why: str = ""
     opened_as: tuple[str, str | None] = ("auto", None)
+    narrowed: tuple[Narrowing, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property

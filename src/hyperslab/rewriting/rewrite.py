@@ -25,9 +25,9 @@ from hyperslab.rewriting.copy import disk_full, says_full
 from hyperslab.rewriting.encode import Cancelled
 from hyperslab.rewriting.making import Making, Progress, encode_all, sync, write_in_place
 from hyperslab.rewriting.making import verify as read_back
-from hyperslab.rewriting.plan import RepackPlan, Wish
+from hyperslab.rewriting.plan import Narrowing, RepackPlan, Wish
 from hyperslab.rewriting.planning import plan_for
-from hyperslab.rewriting.spool import Spool
+from hyperslab.rewriting.spool import Spool, refuse_spool, spool_key
 
 __all__ = ["Progress", "RepackReport", "plan_file", "repack"]
 
@@ -99,6 +99,7 @@ def repack(
     memory: int = _DEFAULT_MEMORY,
     datasets: str | None = None,
     slice_first: bool = False,
+    narrow: bool | str = False,
     threads: int | None = None,
     resume: bool = False,
     verify: bool = True,
@@ -139,6 +140,12 @@ def repack(
     slice_first
         Move the axes of which a request takes one index to the front; an attribute
         (``hyperslab_axis_order``) says which axis of the source each one was.
+    narrow
+        True: give datasets the smallest type of the same kind that holds each of their values, and
+        the fill value, exactly: float32 for float64, and whole numbers of fewer bits, with the
+        sign that they have. "integers": besides, whole numbers for floats that are none but these.
+        Datasets that belong together get one type. `RepackPlan.narrowed` says what was done, and
+        what not and why. All values are looked at first, which takes another decoding.
     threads
         To decode and encode with; default: the configured number.
     resume
@@ -196,21 +203,37 @@ def repack(
         memory=memory,
         datasets=datasets,
         slice_first=slice_first,
+        narrow="same" if narrow is True else narrow or "",
     )
-    plan = plan_for(file, wish)
-    _check_room(final, origin, plan)
-    seen = fingerprint(str(origin))
-    key = {
-        "version": 2,
-        "source": [str(origin), seen.nbytes, seen.mtime_ns],
-        "how": asdict(wish),
-        # Of another version of hyperslab, regions may be others.
-        "plan": zlib.crc32(repr(plan.rewritten).encode()),
-    }
-    _warn_of_elsewhere(plan, origin, final)
     stop = cancelled or threading.Event()
     tell = progress or (lambda _: None)
-    spool = Spool(final.with_name(f"{final.name}.repacking"), _plain(key), resume=resume)
+    folder = final.with_name(f"{final.name}.repacking")
+    refuse_spool(folder, resume=resume)
+    seen = fingerprint(str(origin))
+    what = _plain(
+        {
+            "version": 2,
+            "source": [str(origin), seen.nbytes, seen.mtime_ns],
+            "how": asdict(wish),
+        }
+    )
+    known = spool_key(folder)
+    narrowed = None
+    if known is not None and all(known.get(name) == value for name, value in what.items()):
+        narrowed = tuple(Narrowing(**each) for each in known["narrowed"])
+    try:
+        plan = plan_for(file, wish, narrowed=narrowed, threads=threads, tell=tell, stop=stop)
+    except Cancelled:
+        return None
+    _check_room(final, origin, plan)
+    key = {
+        **what,
+        # Of another version of hyperslab, regions may be others.
+        "plan": zlib.crc32(repr(plan.rewritten).encode()),
+        "narrowed": [asdict(each) for each in plan.narrowed],
+    }
+    _warn_of_elsewhere(plan, origin, final)
+    spool = Spool(folder, _plain(key), resume=resume)
     making = Making(file=file, plan=plan, spool=spool, threads=n_threads, tell=tell, stop=stop)
     try:
         resumed = write_in_place(making) if plan.in_place else encode_all(making)

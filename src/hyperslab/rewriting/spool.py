@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from hyperslab.errors import OutputError
 from hyperslab.rewriting.encode import Chunk
 
-__all__ = ["Columns", "Spool", "Stored"]
+__all__ = ["Columns", "Spool", "Stored", "refuse_spool", "spool_key"]
 
 Columns = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 
@@ -67,11 +67,7 @@ class Spool:
     def __init__(self, folder: Path, key: dict[str, Any], *, resume: bool) -> None:
         self.folder = folder
         self.done: dict[tuple[int, int], list[Stored]] = {}
-        if folder.exists() and not resume:
-            raise OutputError(
-                f"{folder}: a repack was interrupted here. Go on with it (--resume), or delete "
-                "that folder."
-            )
+        refuse_spool(folder, resume=resume)
         folder.mkdir(parents=True, exist_ok=True)
         self._end = 0
         self._lines: list[str] = []
@@ -211,6 +207,21 @@ class Spool:
     def _flush(stream: Any) -> None:
         stream.flush()
         os.fsync(stream.fileno())
+
+
+def refuse_spool(folder: Path, *, resume: bool) -> None:
+    """Raise `OutputError` if there is a spool and nobody wants to go on with it."""
+    if folder.exists() and not resume:
+        raise OutputError(
+            f"{folder}: a repack was interrupted here. Go on with it (--resume), or delete that "
+            "folder."
+        )
+
+
+def spool_key(folder: Path) -> dict[str, Any] | None:
+    """Return the key of the spool in a folder; None if there is none."""
+    lines, _ = _whole_lines(folder / _JOURNAL)
+    return lines[0].get("key") if lines else None
 
 
 def _whole_lines(path: Path) -> tuple[list[dict[str, Any]], int]:

@@ -595,3 +595,14 @@ def test_wrong_use_of_the_command(
     result = run(cohort, tmp_path / "b.h5", *arguments)
     assert result.exit_code == 2
     assert words in result.output.replace("\n", " ").replace("│", "")
+
+
+def test_memory_in_words(tmp_path: Path) -> None:
+    source = big_file(tmp_path / "a.h5")
+    report = hs.repack(source, tmp_path / "b.h5", access="[k]", memory="2.5 MB")
+    assert report is not None
+    assert report.plan.memory_nbytes == 2_500_000
+    for wrong in ("much", "", "0", 0, -1, "2 PB"):
+        with pytest.raises(OutputError, match="is no size"):
+            hs.repack(source, tmp_path / "c.h5", access="[k]", memory=wrong)
+    assert not (tmp_path / "c.h5").exists()

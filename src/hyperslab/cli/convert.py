@@ -16,7 +16,7 @@ from rich.text import Text
 
 import hyperslab
 from hyperslab.advice.words import duration
-from hyperslab.cli.options import parse_nbytes, parse_shape
+from hyperslab.cli.options import parse_shape
 from hyperslab.cli.terminal import bytes_progress, console, examples, size
 from hyperslab.conversion import ConversionReport, ZarrPlan, convert, plan_conversion
 from hyperslab.image import list_images
@@ -96,7 +96,7 @@ def command(
         "chunks": None if chunks is None else parse_shape(chunks),
         "shards": None if shards is None else parse_shape(shards),
         "codec": codec,
-        "memory": parse_nbytes(memory),
+        "memory": memory,
         "threads": threads,
     }
     if dry_run:

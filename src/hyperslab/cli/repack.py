@@ -16,7 +16,7 @@ from rich.text import Text
 
 import hyperslab
 from hyperslab.advice.words import duration
-from hyperslab.cli.options import parse_nbytes, parse_shape
+from hyperslab.cli.options import parse_shape
 from hyperslab.cli.terminal import bytes_progress, console, examples, size
 from hyperslab.rewriting import Progress, RepackPlan, RepackReport, repack
 from hyperslab.rewriting.rewrite import plan_file
@@ -110,7 +110,7 @@ def command(
         "layout": layout,
         "axes": axes,
         "codec": _codec(codec),
-        "memory": parse_nbytes(memory),
+        "memory": memory,
         "datasets": dataset,
         "slice_first": slice_first,
         "narrow": "integers" if integers else "same" if narrow else "",

@@ -27,7 +27,7 @@ from hyperslab.engine.limits import limits
 from hyperslab.engine.source import close_idle
 from hyperslab.errors import CapacityError, OutputError
 from hyperslab.exports.portable import Portable
-from hyperslab.exports.text import human_nbytes
+from hyperslab.exports.text import human_nbytes, parse_nbytes
 from hyperslab.image import Image, open_image
 
 __all__ = ["ConversionReport", "convert", "plan_conversion"]
@@ -81,7 +81,7 @@ def plan_conversion(
     chunks: tuple[int, ...] | None = None,
     shards: tuple[int, ...] | None = None,
     codec: str | None = None,
-    memory: int = _DEFAULT_MEMORY,
+    memory: int | str = _DEFAULT_MEMORY,
     threads: int | None = None,
 ) -> tuple[Image, Plan]:
     """Return the image, and what `convert` would do with it. Parameters and errors as there.
@@ -105,7 +105,7 @@ def plan_conversion(
             chunks=chunks,
             shards=shards,
             codec=codec or "blosc",
-            memory_nbytes=memory,
+            memory_nbytes=parse_nbytes(memory),
             threads=n_threads,
         )
     if chunks or shards or codec not in (None, "none"):
@@ -115,7 +115,7 @@ def plan_conversion(
         level=level,
         selection=selection,
         canonical=ending != ".npy",
-        memory_nbytes=memory,
+        memory_nbytes=parse_nbytes(memory),
         threads=n_threads,
     )
     if ending != ".npy":
@@ -137,7 +137,7 @@ def convert(
     chunks: tuple[int, ...] | None = None,
     shards: tuple[int, ...] | None = None,
     codec: str | None = None,
-    memory: int = _DEFAULT_MEMORY,
+    memory: int | str = _DEFAULT_MEMORY,
     threads: int | None = None,
     scheduler: str | None = None,
     resume: bool = False,
@@ -166,8 +166,8 @@ def convert(
     codec
         For OME-Zarr: "blosc" (Zstandard after byte shuffle, the default), "zstd", "gzip" or "none".
     memory
-        Most bytes that the data in work take; what Python and the libraries hold comes on top. On
-        a cluster, for each thread of a worker.
+        Most bytes that the data in work take, as a number or like "2GB"; what Python and the
+        libraries hold comes on top. On a cluster, for each thread of a worker.
     threads
         To decode and encode with; default: the configured number. On a cluster, one for each
         region, and as many regions at once as the workers have threads.

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from hyperslab.errors import OutputError
 from hyperslab.layouts.spec import ImageSpec
 
 if TYPE_CHECKING:
@@ -16,6 +18,7 @@ __all__ = [
     "image_text",
     "image_title",
     "n_levels_text",
+    "parse_nbytes",
     "pixel_text",
     "sizes_text",
 ]
@@ -31,6 +34,28 @@ def human_nbytes(nbytes: int) -> str:
     """
     exponent = next((i for i in range(4) if nbytes < 999.5 * 1000**i), 4)
     return f"{nbytes / 1000**exponent:.3g} {('B', 'kB', 'MB', 'GB', 'TB')[exponent]}"
+
+
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 1 << 10, "MI": 1 << 20, "GI": 1 << 30}
+
+
+def parse_nbytes(size: int | str) -> int:
+    """Return a size in bytes that a person may have written.
+
+    Raises
+    ------
+    OutputError
+        It is none, or nothing.
+
+    Examples
+    --------
+    >>> parse_nbytes("500MB"), parse_nbytes("1GiB"), parse_nbytes("1.5k"), parse_nbytes(7)
+    (500000000, 1073741824, 1500, 7)
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]?I?)B?", str(size).strip().upper())
+    if not found or found[2] not in _UNITS or not float(found[1]):
+        raise OutputError(f"{size!r} is no size in bytes; write it like 500MB, 2GB or 1GiB.")
+    return int(float(found[1]) * _UNITS[found[2]])
 
 
 def image_title(spec: ImageSpec) -> str:

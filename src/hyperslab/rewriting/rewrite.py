@@ -17,7 +17,7 @@ from typing import Any
 from hyperslab.engine.limits import limits
 from hyperslab.engine.source import close_idle
 from hyperslab.errors import CapacityError, MetadataWarning, OutputError
-from hyperslab.exports.text import human_nbytes
+from hyperslab.exports.text import human_nbytes, parse_nbytes
 from hyperslab.file import open_file
 from hyperslab.index.records import fingerprint
 from hyperslab.rewriting.companions import copy_companions
@@ -68,14 +68,16 @@ class RepackReport:
     left_out: tuple[str, ...] = ()
 
 
-def plan_file(source: str | os.PathLike[str], **wish: Any) -> RepackPlan:
+def plan_file(
+    source: str | os.PathLike[str], *, memory: int | str = _DEFAULT_MEMORY, **wish: Any
+) -> RepackPlan:
     """Return what `repack` would do.
 
     Parameters
     ----------
     source
         Of the file.
-    wish
+    memory, wish
         As the keywords of `repack` that say what is wanted (see `hyperslab.rewriting.plan.Wish`);
         errors as there.
 
@@ -83,7 +85,7 @@ def plan_file(source: str | os.PathLike[str], **wish: Any) -> RepackPlan:
     -----
     Reads metadata only, and for the codec "auto" some MiB of elements.
     """
-    return plan_for(open_file(source), Wish(**wish))
+    return plan_for(open_file(source), Wish(memory=parse_nbytes(memory), **wish))
 
 
 def repack(
@@ -96,7 +98,7 @@ def repack(
     layout: str = "auto",
     axes: str | None = None,
     codec: str = "auto",
-    memory: int = _DEFAULT_MEMORY,
+    memory: int | str = _DEFAULT_MEMORY,
     datasets: str | None = None,
     slice_first: bool = False,
     narrow: bool | str = False,
@@ -132,7 +134,8 @@ def repack(
         "auto": gzip where a sample of the data becomes at least 1.5 times smaller by it, otherwise
         none; `RepackPlan.why` says so in numbers.
     memory
-        Most bytes that the data in work take; what Python and the libraries hold comes on top.
+        Most bytes that the data in work take, as a number or like "2GB"; what Python and the
+        libraries hold comes on top.
     datasets
         Glob of the paths to be rewritten; virtual and external datasets that match become ordinary
         ones. Default: numbers with two axes or more, 64 KiB or more, but virtual and external ones.
@@ -200,7 +203,7 @@ def repack(
         layout=layout,
         axes=axes,
         codec=codec,
-        memory=memory,
+        memory=parse_nbytes(memory),
         datasets=datasets,
         slice_first=slice_first,
         narrow="same" if narrow is True else narrow or "",

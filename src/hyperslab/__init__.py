@@ -30,6 +30,7 @@ __all__ = [
     "list_images",
     "open",
     "open_image",
+    "pack",
     "read_many",
     "repack",
     "verify",
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from hyperslab.file import File, Group
     from hyperslab.file import open_file as open
     from hyperslab.image import Image, list_images, open_image
+    from hyperslab.packing import pack
     from hyperslab.rewriting import repack
     from hyperslab.soundness import verify
 
@@ -63,6 +65,7 @@ _HOMES = {
     "list_images": ("hyperslab.image", "list_images"),
     "open": ("hyperslab.file", "open_file"),
     "open_image": ("hyperslab.image", "open_image"),
+    "pack": ("hyperslab.packing", "pack"),
     "read_many": ("hyperslab.batch", "read_many"),
     "repack": ("hyperslab.rewriting", "repack"),
     "verify": ("hyperslab.soundness", "verify"),

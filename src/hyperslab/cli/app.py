@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 import hyperslab
-from hyperslab.cli import bench, convert, demo, doctor, info, repack, verify, view
+from hyperslab.cli import bench, convert, demo, doctor, info, pack, repack, verify, view
 from hyperslab.cli.terminal import examples, exit_status, show_error, show_warning
 from hyperslab.errors import (
     FileInUseWarning,
@@ -78,7 +78,7 @@ def _unwrapped(text: str) -> str:
 
 
 # In the order in which --help lists them.
-for _module in (info, doctor, repack, convert, verify, view, bench, demo):
+for _module in (info, doctor, repack, convert, pack, verify, view, bench, demo):
     app.command(
         _module.__name__.rpartition(".")[2],
         help=_unwrapped(_module.command.__doc__ or ""),

@@ -6,7 +6,7 @@ import re
 
 import typer
 
-__all__ = ["parse_shape"]
+__all__ = ["parse_codec", "parse_shape"]
 
 
 def parse_shape(text: str) -> tuple[int, ...]:
@@ -26,3 +26,18 @@ def parse_shape(text: str) -> tuple[int, ...]:
     if not parts or not all(part.isdecimal() and int(part) for part in parts):
         raise typer.BadParameter(f"{text!r} is no shape; write it like 16,256,256")
     return tuple(map(int, parts))
+
+
+def parse_codec(name: str) -> str:
+    """Return the name of a codec that datasets can be encoded with, or "auto".
+
+    Raises
+    ------
+    typer.BadParameter
+        There is none of that name.
+    """
+    from hyperslab.codecs.encode import CODECS
+
+    if name not in (names := ("auto", *CODECS)):
+        raise typer.BadParameter(f"there is no codec {name!r}; there are {', '.join(names)}")
+    return name

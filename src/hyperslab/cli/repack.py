@@ -16,12 +16,12 @@ from rich.text import Text
 
 import hyperslab
 from hyperslab.advice.words import duration
-from hyperslab.cli.options import parse_shape
+from hyperslab.cli.options import parse_codec, parse_shape
 from hyperslab.cli.terminal import bytes_progress, console, examples, size
 from hyperslab.rewriting import Progress, RepackPlan, RepackReport, repack
 from hyperslab.rewriting.rewrite import plan_file
 
-__all__ = ["EXAMPLES", "command"]
+__all__ = ["EXAMPLES", "command", "parse_codec", "parse_nbytes", "parse_shape"]
 
 EXAMPLES = examples(
     ("hyperslab repack cohort.h5 fast.h5 --access '[:, :, k]'", "for training on slices"),
@@ -109,7 +109,7 @@ def command(
         "for_": for_,
         "layout": layout,
         "axes": axes,
-        "codec": _codec(codec),
+        "codec": parse_codec(codec),
         "memory": memory,
         "datasets": dataset,
         "slice_first": slice_first,
@@ -160,14 +160,6 @@ class _Bar:
             words = _STAGES.get(now.stage, now.stage)
             self._tasks[now.stage] = self._bars.add_task(words, total=now.total_nbytes)
         self._bars.update(self._tasks[now.stage], completed=now.done_nbytes)
-
-
-def _codec(name: str) -> str:
-    from hyperslab.codecs.encode import CODECS
-
-    if name not in (names := ("auto", *CODECS)):
-        raise typer.BadParameter(f"there is no codec {name!r}; there are {', '.join(names)}")
-    return name
 
 
 def _print_plan(out: Console, plan: RepackPlan) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +18,7 @@ from hyperslab.file import File
 from hyperslab.rewriting.plan import DatasetPlan, RepackPlan
 from hyperslab.selection import select
 
-__all__ = ["choose_codec"]
+__all__ = ["choose_codec", "codec_for"]
 
 _N_PIECES, _PIECE_NBYTES = 8, 1 << 20
 _WORTH = 1.5  # times smaller: below, decoding is not paid for by what need not be read
@@ -55,6 +56,11 @@ def choose_codec(plan: RepackPlan, file: File) -> tuple[str, str]:
         sample = _sample(largest, array)
     except HyperslabError:
         return "none", "the sample cannot be read"
+    return codec_for(sample)
+
+
+def codec_for(sample: Sequence[NDArray[Any]]) -> tuple[str, str]:
+    """Return the name of the codec for data of which `sample` holds some chunks, and why."""
     found = {trial.codec: trial for trial in try_codecs(sample)}
     gzip = found["gzip"]
     better = gzip.ratio >= _WORTH

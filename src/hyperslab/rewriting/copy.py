@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hyperslab import filters
+from hyperslab.codecs.encode import Codec
 from hyperslab.errors import CapacityError, DamagedFileError, HyperslabError
 from hyperslab.rewriting.attributes import References, copy_attributes, copy_references, key_of
 from hyperslab.rewriting.placing import finish
@@ -19,7 +20,7 @@ from hyperslab.rewriting.plan import DatasetPlan, RepackPlan
 if TYPE_CHECKING:
     import h5py
 
-__all__ = ["AXES_ATTRIBUTE", "copy_objects", "create_like", "disk_full", "says_full"]
+__all__ = ["AXES_ATTRIBUTE", "copy_objects", "create_like", "disk_full", "says_full", "set_filters"]
 
 # What h5py raises where a file is damaged, or a disk full.
 _TROUBLE = (KeyError, OSError, RuntimeError, ValueError)
@@ -165,14 +166,7 @@ def create_like(
         how.set_fill_value(value.astype(plan.dtype) if plan.dtype else value)
     if in_place:
         how.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
-    for entry in plan.codec.pipeline(plan.itemsize):
-        if entry.code == filters.SHUFFLE:
-            how.set_shuffle()
-        elif entry.code == filters.GZIP:
-            how.set_deflate(entry.values[0])
-        else:
-            # Without its plugin, HDF5 knows a filter by number alone if it is optional.
-            how.set_filter(entry.code, h5py.h5z.FLAG_OPTIONAL, entry.values)
+    set_filters(how, plan.codec, plan.itemsize)
     shape = maximum = plan.extent or plan.shape
     if plan.level is None:
         extents = item.get_space().get_simple_extent_dims(True)
@@ -183,6 +177,20 @@ def create_like(
     space = h5py.h5s.create_simple(shape, maximum)
     kind = h5py.h5t.py_create(np.dtype(plan.dtype)) if plan.dtype else item.get_type()
     return h5py.h5d.create(target, name, kind, space, how, lcpl)
+
+
+def set_filters(how: Any, codec: Codec, itemsize: int) -> None:
+    """Have datasets that are made with the property list `how` be stored with a codec."""
+    import h5py
+
+    for entry in codec.pipeline(itemsize):
+        if entry.code == filters.SHUFFLE:
+            how.set_shuffle()
+        elif entry.code == filters.GZIP:
+            how.set_deflate(entry.values[0])
+        else:
+            # Without its plugin, HDF5 knows a filter by number alone if it is optional.
+            how.set_filter(entry.code, h5py.h5z.FLAG_OPTIONAL, entry.values)
 
 
 def _reason(error: Exception, source: str, target: str, where: str) -> HyperslabError:

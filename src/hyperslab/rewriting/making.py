@@ -22,11 +22,12 @@ from hyperslab.index.container import FileIndex
 from hyperslab.index.session import library_lock, session
 from hyperslab.rewriting.copy import copy_objects
 from hyperslab.rewriting.encode import Cancelled, Cutter
+from hyperslab.rewriting.naming import sync
 from hyperslab.rewriting.plan import DatasetPlan, RepackPlan
 from hyperslab.rewriting.sources import DatasetSource, LevelSource, Source, stored_node
 from hyperslab.rewriting.spool import Columns, Spool
 
-__all__ = ["Making", "Progress", "array_of", "encode_all", "sync", "verify", "write_in_place"]
+__all__ = ["Making", "Progress", "array_of", "encode_all", "verify", "write_in_place"]
 
 T = TypeVar("T")
 Region = tuple[slice, ...]
@@ -322,12 +323,3 @@ def _write_all(descriptor: int, data: memoryview, offset: int) -> None:
     while done < len(data):
         written: int = os.pwrite(descriptor, data[done:], offset + done)
         done += written
-
-
-def sync(path: Path) -> None:
-    """Have a file, or a folder's list of names, on disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

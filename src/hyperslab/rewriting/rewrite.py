@@ -23,8 +23,9 @@ from hyperslab.index.records import fingerprint
 from hyperslab.rewriting.companions import copy_companions
 from hyperslab.rewriting.copy import disk_full, says_full
 from hyperslab.rewriting.encode import Cancelled
-from hyperslab.rewriting.making import Making, Progress, encode_all, sync, write_in_place
+from hyperslab.rewriting.making import Making, Progress, encode_all, write_in_place
 from hyperslab.rewriting.making import verify as read_back
+from hyperslab.rewriting.naming import give_name, refuse_existing
 from hyperslab.rewriting.plan import Narrowing, RepackPlan, Wish
 from hyperslab.rewriting.planning import plan_for
 from hyperslab.rewriting.spool import Spool, refuse_spool, spool_key
@@ -193,9 +194,7 @@ def repack(
     file = open_file(source)
     origin, final = Path(file.path), Path(os.path.abspath(os.fspath(target)))
     n_threads = threads or limits.threads
-    _refuse_existing(final)
-    if not final.parent.is_dir():
-        raise OutputError(f"{final}: there is no folder {final.parent}.")
+    refuse_existing(final)
     wish = Wish(
         access=access,
         chunks=chunks,
@@ -242,12 +241,9 @@ def repack(
         resumed = write_in_place(making) if plan.in_place else encode_all(making)
         if verify:
             read_back(making)
-        sync(spool.file)
-        _refuse_existing(final)  # it may have come into being meanwhile
         if wish.for_:
             copy_companions(origin, final)
-        os.replace(spool.file, final)
-        sync(final.parent)
+        give_name(spool.file, final)
         left_out = spool.left_out
         spool.delete()
     except Cancelled:
@@ -281,11 +277,6 @@ def repack(
         resumed_nbytes=resumed,
         left_out=left_out,
     )
-
-
-def _refuse_existing(final: Path) -> None:
-    if final.exists():
-        raise OutputError(f"{final}: exists already. Delete it, or give another name.")
 
 
 def _warn_of_elsewhere(plan: RepackPlan, origin: Path, final: Path) -> None:

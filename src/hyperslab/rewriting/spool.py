@@ -57,6 +57,8 @@ class Spool:
         What the chunks are made from and how. A spool that was made otherwise is not gone on with.
     resume
         Go on with what is there. Otherwise a spool that is there is refused.
+    what
+        What is being made, for messages: "repack".
 
     Raises
     ------
@@ -64,10 +66,13 @@ class Spool:
         There is a spool and `resume` is not set; or it is set, and the spool is of something else.
     """
 
-    def __init__(self, folder: Path, key: dict[str, Any], *, resume: bool) -> None:
+    def __init__(
+        self, folder: Path, key: dict[str, Any], *, resume: bool, what: str = "repack"
+    ) -> None:
         self.folder = folder
         self.done: dict[tuple[int, int], list[Stored]] = {}
-        refuse_spool(folder, resume=resume)
+        self.facts: dict[tuple[int, int], dict[str, Any]] = {}
+        refuse_spool(folder, resume=resume, what=what)
         folder.mkdir(parents=True, exist_ok=True)
         self._end = 0
         self._lines: list[str] = []
@@ -76,7 +81,7 @@ class Spool:
         lines, whole_nbytes = _whole_lines(journal)
         if lines and lines[0] != {"key": key}:
             raise OutputError(
-                f"{folder}: what was interrupted here was another repack, or the source has "
+                f"{folder}: what was interrupted here was another {what}, or the source has "
                 "changed since. Delete that folder to begin anew."
             )
         self.made = False
@@ -87,6 +92,8 @@ class Spool:
                 continue
             stored = [Stored(*entry) for entry in line["chunks"]]
             self.done[(line["dataset"], line["region"])] = stored
+            if "facts" in line:
+                self.facts[(line["dataset"], line["region"])] = line["facts"]
             self._end = line["end"]
         # What came after the last whole line is not known to be whole.
         self._journal = open(journal, "a", encoding="ascii")  # noqa: SIM115 - closed by `close`
@@ -104,10 +111,12 @@ class Spool:
         chunks: Iterator[Chunk],
         *,
         before: Callable[[], object] = lambda: None,
+        facts: dict[str, Any] | None = None,
     ) -> None:
         """Append the chunks of a region, in any order; a note is made once they are on disk.
 
-        That is every two seconds, and when the spool is closed; `before` is called first.
+        That is every two seconds, and when the spool is closed; `before` is called first. What
+        `facts` says of the region, as JSON can hold it, is kept with the note.
         """
         stored: list[Stored] = []
         end = self._end
@@ -120,12 +129,15 @@ class Spool:
             with contextlib.suppress(OSError):
                 self._chunks.truncate(self._end)
             raise
-        line = {
+        line: dict[str, Any] = {
             "dataset": dataset,
             "region": region,
             "chunks": [[s.number, s.crc, s.byte_offset, s.nbytes] for s in stored],
             "end": end,
         }
+        if facts is not None:
+            line["facts"] = facts
+            self.facts[(dataset, region)] = facts
         self._end = end
         self.done[(dataset, region)] = stored
         self._lines.append(json.dumps(line) + "\n")
@@ -209,11 +221,11 @@ class Spool:
         os.fsync(stream.fileno())
 
 
-def refuse_spool(folder: Path, *, resume: bool) -> None:
+def refuse_spool(folder: Path, *, resume: bool, what: str = "repack") -> None:
     """Raise `OutputError` if there is a spool and nobody wants to go on with it."""
     if folder.exists() and not resume:
         raise OutputError(
-            f"{folder}: a repack was interrupted here. Go on with it (--resume), or delete that "
+            f"{folder}: a {what} was interrupted here. Go on with it (--resume), or delete that "
             "folder."
         )
 

@@ -37,7 +37,7 @@ $(READY): pyproject.toml constraints.txt
 	    exit 2; }
 	@echo "Installing into .venv: a minute or two"
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check \
-	    -c constraints.txt -e '.[dev,torch,plot,bench,dask,napari,zarr]'
+	    -c constraints.txt -e '.[dev,torch,plot,bench,dask,napari,zarr,medical]'
 	@touch $@
 
 demo: $(READY)

@@ -55,8 +55,11 @@ def describe_layout(
         if layout == "auto":
             with session(path) as h5:
                 names = recognise(h5)
-            if not names:
-                return _cohort(root)
+            # Volumes with labelled axes are images each, and as a whole more than that.
+            if not names or (names == ["labelled"] and image is None):
+                cohort = _cohort(root)
+                if cohort.name or not names:
+                    return cohort
             name = ", ".join(names)
         else:
             name = layout

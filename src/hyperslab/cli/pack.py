@@ -18,7 +18,7 @@ import hyperslab
 from hyperslab.advice.words import duration
 from hyperslab.cli.options import parse_codec, parse_shape
 from hyperslab.cli.terminal import console, examples, progress, size
-from hyperslab.packing import PackedCase, PackedImage, PackReport, Progress, pack
+from hyperslab.packing import PackedCase, PackReport, Progress, pack
 from hyperslab.packing.intensity import parse_map
 from hyperslab.packing.patterns import image_name, parse_pattern
 
@@ -182,8 +182,12 @@ def _print_report(out: Console, report: PackReport, *, dry_run: bool, show_all: 
         out.print(_case_table(shown))
         if len(report.cases) > len(shown):
             out.print(f"and {len(report.cases) - len(shown)} more (--all shows them)")
-    for case in report.refused:
-        out.print(Text.assemble(("Refused ", "bold red"), f"{case.folder}: {case.reason}."),
+    for case in report.cases:
+        for image in case.images:
+            if image.note:
+                out.print(Text(f"{case.case} {image.image}: {image.note}."), soft_wrap=True)
+    for refusal in report.refused:
+        out.print(Text.assemble(("Refused ", "bold red"), f"{refusal.folder}: {refusal.reason}."),
                   soft_wrap=True)  # fmt: skip
     if report.ignored:
         out.print(Text(f"No case claims {_listed(report.ignored)}."), soft_wrap=True)
@@ -212,38 +216,31 @@ def _print_report(out: Console, report: PackReport, *, dry_run: bool, show_all: 
 
 def _case_table(cases: Sequence[PackedCase]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for head in ("case", "image", "shape", "spacing, mm", "source", "stored", "map", "clipped"):
-        table.add_column(head, justify="right" if head == "clipped" else "left")
+    for head in ("case", "image", "shape", "spacing, mm", "source"):
+        table.add_column(head, no_wrap=head in ("shape", "spacing, mm"))
+    done = any(image.stored_range for case in cases for image in case.images)
+    table.add_column("map")
+    if done:
+        table.add_column("stored")
+        table.add_column("clipped", justify="right")
     for case in cases:
         for i, image in enumerate(case.images):
-            table.add_row(
-                Text(case.case if i == 0 else ""),
-                Text(image.image),
-                " × ".join(map(str, image.shape)),
-                " × ".join(f"{value:.4g}" for value in image.spacing),
-                _source(image),
-                _stored(image),
+            cells = [
+                "×".join(map(str, image.shape)),
+                "×".join(f"{value:.3g}" for value in image.spacing),
+                f"{image.source_dtype} {_ends(image.source_range)}".strip(),
                 image.mapping + (", resampled" if image.resampled else ""),
-                "" if image.clipped is None or image.window is None else f"{image.clipped:.2%}",
-            )
-    for case in cases:
-        for image in case.images:
-            if image.note:
-                table.caption = f"{table.caption or ''}{case.case} {image.image}: {image.note}. "
+            ]
+            if done:
+                clipped = None if image.window is None else image.clipped
+                cells.append(_ends(image.stored_range))
+                cells.append("" if clipped is None else f"{clipped:.1%}")
+            table.add_row(Text(case.case if i == 0 else ""), Text(image.image), *cells)
     return table
 
 
-def _source(image: PackedImage) -> str:
-    ends = _ends(image.source_range)
-    return f"{image.source_dtype} {ends}".strip()
-
-
-def _stored(image: PackedImage) -> str:
-    return f"{image.dtype} {_ends(image.stored_range)}".strip()
-
-
 def _ends(ends: tuple[float, float] | None) -> str:
-    return "" if ends is None else f"{ends[0]:.4g} to {ends[1]:.4g}"
+    return "" if ends is None else f"{ends[0]:.4g} … {ends[1]:.4g}"
 
 
 def _listed(names: tuple[str, ...]) -> str:

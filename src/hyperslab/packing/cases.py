@@ -12,8 +12,9 @@ from hyperslab.codecs.encode import CODECS, Codec
 from hyperslab.packing.find import Found, FoundCase
 from hyperslab.packing.plan import CasePlan, ImagePlan, Options, image_order, plan_case
 from hyperslab.packing.records import Progress, RefusedCase
-from hyperslab.packing.refusal import Refused
-from hyperslab.packing.sources import read_header
+from hyperslab.packing.refusal import NotAnImage, Refused
+from hyperslab.packing.sources import Source, read_header
+from hyperslab.packing.volume import Header
 from hyperslab.packing.work import PackedChunks, pack_image, sample_image
 from hyperslab.rewriting.choose import codec_for
 from hyperslab.rewriting.encode import Cancelled
@@ -28,8 +29,10 @@ _POLL_S = 0.1
 
 def look_at_cases(
     found: Found, options: Options, threads: int, tell: Tell, stop: threading.Event
-) -> tuple[list[CasePlan], list[RefusedCase]]:
+) -> tuple[list[CasePlan], list[RefusedCase], list[str]]:
     """Read the headers of all cases; return what is planned for each, or why it is left out.
+
+    The last of the three is DICOM series that are no images, which cases have beside them.
 
     Raises
     ------
@@ -39,12 +42,13 @@ def look_at_cases(
         A package that reads the images is not installed.
     """
 
+    beside: list[str] = []
+
     def look(case: FoundCase) -> CasePlan | RefusedCase:
         if stop.is_set():
             raise Cancelled
         try:
-            headers = [read_header(source) for _, source in case.images]
-            return plan_case(case, headers, options)
+            return plan_case(case, _headers(case, beside), options)
         except Refused as error:
             return RefusedCase(folder=case.folder, reason=str(error))
 
@@ -57,7 +61,21 @@ def look_at_cases(
             else:
                 refused.append(result)
             tell(Progress(stage="look", done=n, total=len(found.cases)))
-    return plans, refused
+    return plans, refused, sorted(beside)
+
+
+def _headers(case: FoundCase, beside: list[str]) -> list[tuple[str, Source, Header]]:
+    found = []
+    for name, source in case.images:
+        try:
+            found.append((name, source, read_header(source)))
+        except NotAnImage:
+            if name:  # it is called an image
+                raise
+            beside.append(source.path)
+    if not found:
+        raise Refused("it holds DICOM files, but no images")
+    return found
 
 
 def choose_codecs(

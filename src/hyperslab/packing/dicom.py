@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from hyperslab.packing.grid import grid_of
 from hyperslab.packing.itk import simpleitk
-from hyperslab.packing.refusal import Refused, as_refusal
+from hyperslab.packing.refusal import NotAnImage, Refused, as_refusal
 from hyperslab.packing.volume import Header, Volume, need_package
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ _TAGS = [
     "SeriesInstanceUID", "SliceThickness", "SpacingBetweenSlices",
 ]  # fmt: skip
 _UNEVEN = 0.01  # how much distances between slices may differ, by the usual one
+# Modalities of what is kept beside images: structures, plans, doses, segmentations, reports.
+_BESIDE = {"RTSTRUCT", "RTPLAN", "RTDOSE", "RTRECORD", "SEG", "SR", "PR", "KO", "REG", "DOC"}
 _ALIKE = 1e-4  # how much orientations may differ between slices
 
 
@@ -61,6 +63,8 @@ def read_header(files: Sequence[str]) -> Header:
 
     Raises
     ------
+    NotAnImage
+        They are something else.
     Refused
         They are of several series, colour, or of several frames a file; slices are missing,
         unevenly spaced, doubled, or shifted against each other (a tilted gantry).
@@ -85,6 +89,8 @@ def read_header(files: Sequence[str]) -> Header:
 
 def _header(where: str, headers: list[tuple[str, Dataset]]) -> Header:
     first = headers[0][1]
+    if first.get("Rows") is None or first.get("Modality") in _BESIDE:
+        raise NotAnImage(f"{where} is no image, but {first.get('Modality', 'something else')}")
     _check_alike(where, [header for _, header in headers])
     orientation = np.array(first.ImageOrientationPatient, np.float64)
     along_columns, along_rows = orientation[:3], orientation[3:]  # as column, row indices grow

@@ -124,7 +124,7 @@ def _walk(folder: str) -> Iterator[tuple[str, list[str], tuple[str, ...]]]:
             os.path.join(path, name)
             for name in names
             if name.lower().endswith(_DICOM_SUFFIXES)
-            or ("." not in name and is_dicom(os.path.join(path, name)))
+            or ("." not in name and name != "DICOMDIR" and is_dicom(os.path.join(path, name)))
         )
         yield path, [name for name in names if stem(name) is not None], series
 
@@ -147,7 +147,7 @@ def _by_name(
     if series:
         around = "" if below in ("", ".") else os.path.dirname(below)
         case = PurePath(around).name or os.path.basename(root)
-        image = image_name(PurePath(below).name)
+        image = image_name(PurePath(below).name or os.path.basename(root))
         known = image if image in KNOWN else ""
         if below and not around and not known:
             # A folder of folders of slices, with nothing that says which image: a case each.

@@ -156,7 +156,7 @@ def pack(
         target="",
         cases=(),
         refused=(),
-        ignored=found.ignored,
+        ignored=(),
         codecs={},
         nbytes=0,
         target_nbytes=0,
@@ -165,8 +165,9 @@ def pack(
     )
     try:
         with quiet_readers():
-            plans, refused = look_at_cases(found, options, n_threads, tell, stop)
-            report = replace(report, refused=tuple(refused))
+            plans, refused, beside = look_at_cases(found, options, n_threads, tell, stop)
+            ignored = (*found.ignored, *(os.path.relpath(path, origin) for path in beside))
+            report = replace(report, refused=tuple(refused), ignored=ignored)
             if dry_run or not plans:
                 return _finished(report, _planned(plans, str(origin), rename), start)
             key = {

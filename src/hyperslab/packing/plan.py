@@ -176,15 +176,17 @@ def image_order(image: str) -> tuple[int, str]:
     return (_FIRST.index(image) if image in _FIRST else len(_FIRST), image)
 
 
-def plan_case(case: FoundCase, headers: Sequence[Header], options: Options) -> CasePlan:
+def plan_case(
+    case: FoundCase, images: Sequence[tuple[str, Source, Header]], options: Options
+) -> CasePlan:
     """Plan a case.
 
     Parameters
     ----------
     case
-        Where its images are.
-    headers
-        Of each.
+        Its name and its folder.
+    images
+        (name, source, header) of each image; where the name is "", the modality is.
     options
         What was chosen.
 
@@ -194,17 +196,17 @@ def plan_case(case: FoundCase, headers: Sequence[Header], options: Options) -> C
         Two sources for one image; an image that is required is not there; grids that differ, and
         are not to be brought together; more memory than there may be used.
     """
-    images: dict[str, ImagePlan] = {}
-    for (named, source), header in zip(case.images, headers, strict=True):
+    plans: dict[str, ImagePlan] = {}
+    for named, source, header in images:
         name = named or header.modality
         if not name:
             raise Refused(f"{source.path} does not say which image it is; name it by a pattern")
-        if name in images:
+        if name in plans:
             raise Refused(
-                f"there are two images for {name}: {images[name].source.path} and {source.path}; "
+                f"there are two images for {name}: {plans[name].source.path} and {source.path}; "
                 "say which by a pattern"
             )
-        images[name] = ImagePlan(
+        plans[name] = ImagePlan(
             image=name,
             source=source,
             header=header,
@@ -212,10 +214,10 @@ def plan_case(case: FoundCase, headers: Sequence[Header], options: Options) -> C
             rule=options.rule(name),
             target=None,
         )
-    lacking = [name for name in options.require if name not in images]
+    lacking = [name for name in options.require if name not in plans]
     if lacking:
-        raise Refused(f"it has no {', '.join(lacking)}, but {', '.join(images)}")
-    ordered = sorted(images.values(), key=lambda image: image_order(image.image))
+        raise Refused(f"it has no {', '.join(lacking)}, but {', '.join(plans)}")
+    ordered = sorted(plans.values(), key=lambda image: image_order(image.image))
     plan = CasePlan(
         name=case.name, folder=case.folder, images=_on_one_grid(ordered, options.resample)
     )

@@ -8,11 +8,15 @@ from contextlib import contextmanager
 from hyperslab.errors import HyperslabError
 from hyperslab.rewriting.encode import Cancelled
 
-__all__ = ["Refused", "as_refusal"]
+__all__ = ["NotAnImage", "Refused", "as_refusal"]
 
 
 class Refused(Exception):
     """An image, and so its case, cannot be packed; the message is the reason, in a sentence."""
+
+
+class NotAnImage(Refused):
+    """A DICOM series that is something else: structures, a plan, a report."""
 
 
 @contextmanager

@@ -124,7 +124,7 @@ def draw(shape: tuple[int, int, int] = (20, 24, 7), seed: int = 0) -> dict[str, 
     ramp = np.indices(shape).sum(0)
     return {
         "mr": (ramp * 20 + dice.integers(0, 50, shape)).astype(np.int16),
-        "ct": (ramp * 60 - 1000 + dice.integers(-50, 50, shape)).astype(np.int16),
+        "ct": (ramp * 60 - 1000 + dice.integers(-20, 50, shape)).astype(np.int16),
         "mask": (ramp > 15).astype(np.uint8),
     }
 

@@ -162,18 +162,17 @@ def test_maps_come_back(
     slope, intercept = rescale
     source = stored.astype(float) * slope + intercept
     rule = parse_map(text)
-    try:
-        fitted = fit(rule, volume(stored, *rescale))
-    except Refused as error:  # the percentiles of few values may be one
-        assert "finds no window" in str(error)
-        assert text == "percentiles:2:97.5"
-        return
     if rule.kind == "window":
         low, high = rule.numbers
     elif rule.kind == "percentiles":
         low, high = np.percentile(source, rule.numbers)
     else:
         low, high = (source.mean() + side * rule.numbers[0] * source.std() for side in (-1, 1))
+    if low == high:  # the percentiles of few values may be one
+        with pytest.raises(Refused, match="finds no window"):
+            fit(rule, volume(stored, *rescale))
+        return
+    fitted = fit(rule, volume(stored, *rescale))
     assert np.allclose([fitted.low, fitted.high], [low, high])
     assert fitted.source_range == (source.min(), source.max())
     made, outside = fitted.apply(volume(stored, *rescale).real(WHOLE))

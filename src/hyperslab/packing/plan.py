@@ -216,7 +216,8 @@ def plan_case(
         )
     lacking = [name for name in options.require if name not in plans]
     if lacking:
-        raise Refused(f"it has no {', '.join(lacking)}, but {', '.join(plans)}")
+        there = ", ".join(sorted(plans, key=image_order))
+        raise Refused(f"it has no {', '.join(lacking)}, but {there}")
     ordered = sorted(plans.values(), key=lambda image: image_order(image.image))
     plan = CasePlan(
         name=case.name, folder=case.folder, images=_on_one_grid(ordered, options.resample)

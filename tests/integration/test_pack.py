@@ -510,13 +510,13 @@ def test_it_trains(tmp_path: Path) -> None:
     packed(tmp_path / "d", tmp_path / "a.h5")
     dataset = SliceDataset(tmp_path / "a.h5", inputs={"A": "MR", "B": "CT", "M": "MASK"}, axis=-1)
     assert len(dataset) == 2 * SHAPE[2]
-    assert np.allclose(dataset.cohort.spacing, [SPACING] * 2)
     for sample in (dataset[i] for i in range(len(dataset))):
         drawn = draw(seed=int(sample["case"][1:]))
         k = int(sample["slice"])
         ct = (drawn["ct"][..., k].astype(float) + 1024) / 4024 * 2 - 1
         assert np.allclose(sample["B"][0].numpy(), ct, atol=1e-6)
         assert np.array_equal(sample["M"][0].numpy(), drawn["mask"][..., k])
+        assert np.allclose(sample["spacing"], SPACING)
         assert -1 <= sample["A"].min() <= sample["A"].max() <= 1
 
 

@@ -125,8 +125,12 @@ class Spool:
                 self._chunks.write(chunk.data)
                 stored.append(Stored(chunk.number, chunk.crc, end, len(chunk.data)))
                 end += len(chunk.data)
+            self._chunks.flush()
         except BaseException:
+            # On a full disk, what is buffered has no room until what was written of it is gone. That
+            # makes room for the note of what had been done before, too.
             with contextlib.suppress(OSError):
+                os.ftruncate(self._chunks.fileno(), self._end)
                 self._chunks.truncate(self._end)
             raise
         line: dict[str, Any] = {

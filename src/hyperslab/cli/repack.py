@@ -21,7 +21,7 @@ from hyperslab.cli.terminal import bytes_progress, console, examples, size
 from hyperslab.rewriting import Progress, RepackPlan, RepackReport, repack
 from hyperslab.rewriting.rewrite import plan_file
 
-__all__ = ["EXAMPLES", "command", "parse_codec", "parse_nbytes", "parse_shape"]
+__all__ = ["EXAMPLES", "command"]
 
 EXAMPLES = examples(
     ("hyperslab repack cohort.h5 fast.h5 --access '[:, :, k]'", "for training on slices"),

@@ -19,7 +19,7 @@ from hyperslab.codecs.encode import codec as codec_named
 from hyperslab.engine.limits import limits
 from hyperslab.engine.source import close_idle
 from hyperslab.errors import CapacityError
-from hyperslab.exports.text import human_nbytes
+from hyperslab.exports.text import human_nbytes, parse_nbytes
 from hyperslab.packing.cases import Packed, choose_codecs, look_at_cases, pack_cases
 from hyperslab.packing.find import find_cases
 from hyperslab.packing.intensity import parse_map
@@ -50,7 +50,7 @@ def pack(
     rename: bool = False,
     codec: str = "auto",
     chunks: tuple[int, int, int] | None = None,
-    memory: int = _DEFAULT_MEMORY,
+    memory: int | str = _DEFAULT_MEMORY,
     threads: int | None = None,
     resume: bool = False,
     verify: bool = True,
@@ -89,8 +89,8 @@ def pack(
     chunks
         Chunk shape (rows, columns, slices); by default one slice, up to a MiB.
     memory
-        Most bytes that the data in work take; what Python and the libraries hold comes on top. A
-        case that takes more by itself is refused.
+        Most bytes that the data in work take, as a number or like "2GB"; what Python and the
+        libraries hold comes on top. A case that takes more by itself is refused.
     threads
         Cases that are in work at a time; default: the configured number.
     resume
@@ -143,7 +143,7 @@ def pack(
         resample=resample,
         require=tuple(require),
         chunks=chunks,
-        memory_nbytes=memory,
+        memory_nbytes=parse_nbytes(memory),
     )
     n_threads = threads or limits.threads
     stop, tell = cancelled or threading.Event(), progress or (lambda _: None)
@@ -202,9 +202,14 @@ def pack(
                 write_file(spool.file, entries, spool, tell, stop)
                 if verify:
                     verify_file(
-                        spool.file, entries, spool,
-                        threads=n_threads, memory_nbytes=memory, tell=tell, stop=stop,
-                    )  # fmt: skip
+                        spool.file,
+                        entries,
+                        spool,
+                        threads=n_threads,
+                        memory_nbytes=options.memory_nbytes,
+                        tell=tell,
+                        stop=stop,
+                    )
                 close_idle()
                 give_name(spool.file, final)
                 spool.delete()

@@ -22,7 +22,8 @@ from hyperslab.packing.plan import ImagePlan
 from hyperslab.packing.records import Progress
 from hyperslab.rewriting.copy import set_filters
 from hyperslab.rewriting.encode import Cancelled, Cutter
-from hyperslab.rewriting.plan import plan_dataset
+from hyperslab.rewriting.plan import Wish, plan_dataset
+from hyperslab.rewriting.sources import DatasetSource
 from hyperslab.rewriting.spool import Spool
 
 __all__ = ["Entry", "verify_file", "write_file"]
@@ -170,14 +171,14 @@ def verify_file(
         plan = plan_dataset(
             entry.path,
             found,
-            access=None,
+            Wish(memory=memory_nbytes),
             chunks=tuple(entry.facts["chunks"]),
             codec=codec(entry.facts["codec"]),
-            memory_nbytes=memory_nbytes,
         )
         expected = {stored.number: stored.crc for stored in spool.of_dataset(entry.number)}
         order = tuple(range(len(plan.shape)))
-        with Cutter(array, plan, order=order, threads=threads, cancelled=stop) as cutter:
+        source = DatasetSource(array)
+        with Cutter(source, plan, order=order, threads=threads, cancelled=stop) as cutter:
             for region in plan.regions():
                 for number, crc in cutter.sums(region):
                     if expected.pop(number, None) != crc:

@@ -15,7 +15,16 @@ from hyperslab.errors import SelectionError
 from hyperslab.index.tree import DatasetFacts, Entry
 from hyperslab.rewriting.regions import decodings, region_shape, regions_of
 
-__all__ = ["DatasetPlan", "LevelOf", "Narrowing", "RepackPlan", "Wish", "is_wanted", "plan_repack"]
+__all__ = [
+    "DatasetPlan",
+    "LevelOf",
+    "Narrowing",
+    "RepackPlan",
+    "Wish",
+    "is_wanted",
+    "plan_dataset",
+    "plan_repack",
+]
 
 _LEAST_NBYTES = 64 << 10  # smaller datasets are copied as they are
 # Of the ceiling, what a region may take: the rest is for chunks that are being encoded, and for
@@ -296,7 +305,7 @@ def plan_repack(
                 elsewhere.append(entry.path)
             continue
         try:
-            plan = _plan_dataset(
+            plan = plan_dataset(
                 entry.path,
                 facts,
                 wish,
@@ -348,15 +357,33 @@ def is_wanted(path: str, facts: DatasetFacts, datasets: str | None) -> bool:
     return len(facts.shape) >= 2 and (facts.decoded_nbytes or 0) >= _LEAST_NBYTES
 
 
-def _plan_dataset(
+def plan_dataset(
     path: str,
     facts: DatasetFacts,
     wish: Wish,
     *,
     codec: Codec,
     chunks: tuple[int, ...] | None,
-    dtype: str,
+    dtype: str = "",
 ) -> DatasetPlan:
+    """Plan how one dataset is rewritten.
+
+    Parameters
+    ----------
+    path, facts
+        Its name, and what it is now.
+    wish
+        For the access pattern, the order of axes and the memory ceiling.
+    codec, chunks, dtype
+        Of the result; chunks by the access pattern if None, the type that it has if "".
+
+    Raises
+    ------
+    SelectionError
+        Chunks or pattern do not fit the dataset's axes.
+    CapacityError
+        One chunk does not fit under the ceiling.
+    """
     shape = facts.shape or ()
     read_itemsize = (facts.decoded_nbytes or 0) // max(1, math.prod(shape)) or 1
     itemsize = np.dtype(dtype).itemsize if dtype else read_itemsize

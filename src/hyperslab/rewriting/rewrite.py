@@ -16,7 +16,7 @@ from typing import Any
 
 from hyperslab.engine.limits import limits
 from hyperslab.engine.source import close_idle
-from hyperslab.errors import CapacityError, MetadataWarning, OutputError
+from hyperslab.errors import CapacityError, MetadataWarning
 from hyperslab.exports.text import human_nbytes, parse_nbytes
 from hyperslab.file import open_file
 from hyperslab.index.records import fingerprint

@@ -29,6 +29,7 @@ from hyperslab.errors import CapacityError, OutputError
 from hyperslab.exports.portable import Portable
 from hyperslab.exports.text import human_nbytes, parse_nbytes
 from hyperslab.image import Image, open_image
+from hyperslab.rewriting.naming import refuse_existing
 
 __all__ = ["ConversionReport", "convert", "plan_conversion"]
 
@@ -209,10 +210,7 @@ def convert(
     """
     start = time.perf_counter()
     final = Path(os.path.abspath(os.fspath(target)))
-    if final.exists():
-        raise OutputError(f"{final}: exists already. Delete it, or give another name.")
-    if not final.parent.is_dir():
-        raise OutputError(f"{final}: there is no folder {final.parent}.")
+    refuse_existing(final)
     n_threads = threads or limits.threads
     opened, plan = plan_conversion(
         source,

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from hyperslab.errors import OutputError
+from hyperslab.rewriting.naming import give_name, sync
+from hyperslab.rewriting.spool import whole_lines
 
 __all__ = ["Journal"]
 
@@ -56,7 +58,7 @@ class Journal:
                 "delete that folder."
             )
         folder.mkdir(exist_ok=True)
-        lines, whole_nbytes = _whole_lines(folder / _NAME)
+        lines, whole_nbytes = whole_lines(folder / _NAME)
         if lines and lines[0] != {"key": key}:
             raise OutputError(
                 f"{folder}: what was interrupted here was another conversion, or the source has "
@@ -117,9 +119,9 @@ class Journal:
     def sync(self) -> None:
         """Have everything on disk: first the files, then what the journal says of them."""
         for path in dict.fromkeys(self._files):
-            sync_path(path)
+            sync(path)
         for folder in {path.parent for path in self._files}:
-            sync_path(folder)
+            sync(folder)
         self._stream.writelines(self._lines)
         self._stream.flush()
         os.fsync(self._stream.fileno())
@@ -146,41 +148,6 @@ class Journal:
             Meanwhile something else has that name.
         """
         self.sync()
-        if final.exists():
-            raise OutputError(f"{final}: has come into being meanwhile; the result is {self.data}.")
         self._stream.close()
-        os.rename(self.data, final)
-        sync_path(final.parent)
+        give_name(self.data, final)
         shutil.rmtree(self.folder)
-
-
-def sync_path(path: Path) -> None:
-    """Have a file or a folder on disk, where the system can say so."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY)
-    except PermissionError:
-        return  # folders, on Windows
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _whole_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
-    """Return the lines of a journal up to the first that was cut short, and their bytes."""
-    found: list[dict[str, Any]] = []
-    nbytes = 0
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        return found, 0
-    for line in data.splitlines(keepends=True):
-        try:
-            entry = json.loads(line) if line.endswith(b"\n") else None
-        except ValueError:
-            break
-        if not isinstance(entry, dict):
-            break
-        found.append(entry)
-        nbytes += len(line)
-    return found, nbytes

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from hyperslab.errors import OutputError
 from hyperslab.rewriting.encode import Chunk
 
-__all__ = ["Columns", "Spool", "Stored", "refuse_spool", "spool_key"]
+__all__ = ["Columns", "Spool", "Stored", "refuse_spool", "spool_key", "whole_lines"]
 
 Columns = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 
@@ -78,7 +78,7 @@ class Spool:
         self._lines: list[str] = []
         self._synced = time.monotonic()
         journal = folder / _JOURNAL
-        lines, whole_nbytes = _whole_lines(journal)
+        lines, whole_nbytes = whole_lines(journal)
         if lines and lines[0] != {"key": key}:
             raise OutputError(
                 f"{folder}: what was interrupted here was another {what}, or the source has "
@@ -236,12 +236,12 @@ def refuse_spool(folder: Path, *, resume: bool, what: str = "repack") -> None:
 
 def spool_key(folder: Path) -> dict[str, Any] | None:
     """Return the key of the spool in a folder; None if there is none."""
-    lines, _ = _whole_lines(folder / _JOURNAL)
+    lines, _ = whole_lines(folder / _JOURNAL)
     return lines[0].get("key") if lines else None
 
 
-def _whole_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
-    """Return the lines of a journal up to the first that was cut short, and their bytes."""
+def whole_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
+    """Return the lines of a journal of JSON up to the first that was cut short, and their bytes."""
     found: list[dict[str, Any]] = []
     nbytes = 0
     try:

@@ -92,6 +92,7 @@ def test_a_cohort_for_slices(cohort: Path, tmp_path: Path, codec: str) -> None:
     assert [f.name for f in array.filters] == {
         "none": [],
         "gzip": ["shuffle", "gzip"],
+        "lzf": ["shuffle", "lzf"],
         "lz4": ["shuffle", "lz4"],
         "zstd": ["shuffle", "zstd"],
         "blosc": ["blosc"],
@@ -99,6 +100,38 @@ def test_a_cohort_for_slices(cohort: Path, tmp_path: Path, codec: str) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["fast.h5"]
     array.read(np.s_[:, :, 7])
     assert hs.last_stats().bytes_read <= 96 * 80 * 4
+
+
+@pytest.mark.parametrize("codec", list(CODECS))
+def test_what_is_so_already_is_copied(cohort: Path, tmp_path: Path, codec: str) -> None:
+    for a, b in ((cohort, tmp_path / "b.h5"), (tmp_path / "b.h5", tmp_path / "c.h5")):
+        report = hs.repack(a, b, access="[:, :, k]", codec=codec)
+    assert report is not None
+    assert not report.plan.rewritten
+    with h5py.File(tmp_path / "b.h5") as f, h5py.File(tmp_path / "c.h5") as g:
+        for name in f["CT"]:
+            one, other = f["CT"][name].id, g["CT"][name].id
+            assert one.get_num_chunks() == other.get_num_chunks()
+            assert one.read_direct_chunk((0, 0, 3)) == other.read_direct_chunk((0, 0, 3))
+
+
+def test_lzf_of_noise(tmp_path: Path) -> None:
+    """Chunks that do not become smaller; read by h5py without a plugin."""
+    noise = np.random.default_rng(0).integers(0, 256, (30, 60, 70)).astype("u1")
+    with h5py.File(tmp_path / "a.h5", "w") as f:
+        f["x"] = noise
+    hs.repack(tmp_path / "a.h5", tmp_path / "b.h5", access="[k]", codec="lzf")
+    script = "import h5py, sys; print(h5py.File(sys.argv[1])['x'][()].sum())"
+    done = subprocess.run(
+        [sys.executable, "-c", script, tmp_path / "b.h5"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert int(done.stdout) == noise.sum()
+    with h5py.File(tmp_path / "b.h5") as f:
+        assert f["x"].compression == "lzf"
+        assert np.array_equal(f["x"][()], noise)
 
 
 DTYPES = ["u1", "<i2", ">i2", "<f4", ">f8", "?", "<f2"]
@@ -385,6 +418,19 @@ def test_cancelled_and_gone_on_with(tmp_path: Path, codec: str) -> None:
     report = hs.repack(source, target, **how, resume=True)
     assert report is not None
     assert report.resumed_nbytes >= seen[-2][1] > 0
+    assert_alike(source, target)
+
+
+@pytest.mark.parametrize(("codec", "lost"), [("none", "file.h5"), ("gzip", "chunks.bin")])
+def test_a_spool_that_lost_files_is_begun_anew(tmp_path: Path, codec: str, lost: str) -> None:
+    source, target = big_file(tmp_path / "a.h5"), tmp_path / "b.h5"
+    stop = threading.Event()
+    how: dict[str, Any] = {"access": "[k]", "codec": codec, "memory": 800_000}
+    assert hs.repack(source, target, **how, cancelled=stop, progress=lambda _: stop.set()) is None
+    (tmp_path / "b.h5.repacking" / lost).unlink()
+    report = hs.repack(source, target, **how, resume=True, verify=False)
+    assert report is not None
+    assert report.resumed_nbytes == 0
     assert_alike(source, target)
 
 

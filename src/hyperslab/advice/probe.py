@@ -278,17 +278,22 @@ class CodecTrial:
     decode_bytes_per_s: float
 
 
-def try_codecs(sample: Sequence[NDArray[Any]]) -> list[CodecTrial]:
-    """Encode and decode chunks by every codec that a repack can write.
+def try_codecs(
+    sample: Sequence[NDArray[Any]], names: Sequence[str] = tuple(CODECS)
+) -> list[CodecTrial]:
+    """Encode and decode chunks by codecs that a repack can write.
 
     Parameters
     ----------
     sample
         Chunks, C-contiguous; a few MiB of them are enough.
+    names
+        Of the codecs; default: all.
     """
     decoded = sum(chunk.nbytes for chunk in sample)
     found = []
-    for name, how in CODECS.items():
+    for name in names:
+        how = CODECS[name]
         start = time.perf_counter()
         stored = [encode(chunk, how) for chunk in sample]
         encode_s = time.perf_counter() - start

@@ -65,7 +65,7 @@ def command(
     codec: Annotated[
         str,
         typer.Option(
-            help="none, lz4, zstd, gzip or blosc; auto: none or gzip, by what a sample shows.",
+            help="none, lzf, lz4, zstd, gzip or blosc; auto: none or gzip, by what a sample shows.",
             metavar="NAME",
         ),
     ] = "auto",

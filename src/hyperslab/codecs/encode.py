@@ -36,7 +36,8 @@ class Codec:
     code, values
         Of the filter that compresses, as the file records it; 0 for none.
     needs_plugin
-        Whether h5py needs the package hdf5plugin to read it.
+        Whether h5py needs the package hdf5plugin to read it. LZF comes with h5py, and other
+        programs need a plugin for it.
     """
 
     name: str
@@ -63,6 +64,8 @@ CODECS = {
     codec.name: codec
     for codec in (
         Codec(name="none"),
+        # The filter adds its version and the size of a chunk by itself, when the dataset is made.
+        Codec(name="lzf", shuffle=True, code=filters.LZF),
         Codec(name="lz4", shuffle=True, code=filters.LZ4, needs_plugin=True),
         Codec(
             name="zstd", shuffle=True, code=filters.ZSTD, values=(_ZSTD_LEVEL,), needs_plugin=True
@@ -106,7 +109,8 @@ def encode(chunk: NDArray[np.generic], how: Codec) -> bytes:
     Notes
     -----
     Releases the interpreter's lock while it compresses. Formats: gzip is a zlib stream (HDF5's
-    deflate); LZ4 (32004) has a header of 12 bytes, then blocks; zstd (32015) is one frame; Blosc
+    deflate); LZF (32000) one stream without a header, larger than the data where those do not
+    compress; LZ4 (32004) has a header of 12 bytes, then blocks; zstd (32015) is one frame; Blosc
     (32001) one Blosc 1 chunk.
     """
     data = np.ascontiguousarray(chunk).reshape(-1).view(np.uint8)
@@ -132,6 +136,8 @@ def _encoder(code: int, itemsize: int) -> Callable[[Any], bytes]:  # of anything
     match code:
         case filters.GZIP:
             return lambda data: bytes(imagecodecs.deflate_encode(data, level=_GZIP_LEVEL))
+        case filters.LZF:
+            return lambda data: bytes(imagecodecs.lzf_encode(data))
         case filters.LZ4:
             return lambda data: bytes(imagecodecs.lz4h5_encode(data))
         case filters.ZSTD:

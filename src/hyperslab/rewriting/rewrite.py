@@ -131,9 +131,9 @@ def repack(
         With `for_`: as for `hyperslab.open_image`. The result then opens without them, if no layout
         is recognised in it.
     codec
-        "none", "lz4", "zstd", "gzip" or "blosc" (with LZ4); with byte shuffle, but for "none".
-        "auto": gzip where a sample of the data becomes at least 1.5 times smaller by it, otherwise
-        none; `RepackPlan.why` says so in numbers.
+        "none", "lzf", "lz4", "zstd", "gzip" or "blosc" (with LZ4); but for "none" with byte
+        shuffle. "auto": gzip where a sample of the data becomes at least 1.5 times smaller by it,
+        otherwise none; `RepackPlan.why` says so in numbers.
     memory
         Most bytes that the data in work take, as a number or like "2GB"; what Python and the
         libraries hold comes on top.

@@ -86,6 +86,8 @@ class Spool:
             )
         self.made = False
         self.left_out: tuple[str, ...] = ()
+        if lines and not self._is_there(lines):
+            lines, whole_nbytes = [], 0
         for line in lines[1:]:
             if "left_out" in line:
                 self.made, self.left_out = True, tuple(line["left_out"])
@@ -214,10 +216,18 @@ class Spool:
                 stream.close()
 
     def delete(self) -> None:
-        """Close the files and delete the folder."""
+        """Close the files and delete the folder, first what says that there is something in it."""
         self._chunks.close()
         self._journal.close()
+        (self.folder / _JOURNAL).unlink()
         shutil.rmtree(self.folder)
+
+    def _is_there(self, lines: list[dict[str, Any]]) -> bool:
+        """Tell whether the files hold what the journal says; somebody may have deleted them."""
+        if any("left_out" in line for line in lines) and not self.file.exists():
+            return False
+        end = max((line["end"] for line in lines if "end" in line), default=0)
+        return not end or (self.chunks.exists() and self.chunks.stat().st_size >= end)
 
     @staticmethod
     def _flush(stream: Any) -> None:

@@ -7,6 +7,7 @@
 #   make bench    hyperslab against h5py and hidefix, in ratios (PLOT=FILE.png draws them)
 #   make bench-training   loaders for training, against what the web advises
 #   make bench-viewing    scrolling, opening and materialising, against what viewers use
+#   make bench-repacking  a cohort in chunks of one slice, against h5repack
 #   make docs     the docs, in site/
 #   make fuzz     the property tests, for much longer and with new random cases
 #   make clean    remove what the targets above wrote, .venv excepted
@@ -21,7 +22,7 @@ export NO_MKDOCS_2_WARNING := 1
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup demo test lint bench bench-training bench-viewing docs fuzz clean
+.PHONY: setup demo test lint bench bench-training bench-viewing bench-repacking docs fuzz clean
 .DELETE_ON_ERROR:
 
 setup: $(READY)
@@ -61,6 +62,9 @@ bench-training: $(READY)
 
 bench-viewing: $(READY)
 	$(BIN)/python -m benchmarks.viewing
+
+bench-repacking: $(READY)
+	$(BIN)/python -m benchmarks.repacking
 
 docs: $(READY)
 	$(BIN)/mkdocs build --strict

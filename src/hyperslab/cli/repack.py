@@ -26,7 +26,10 @@ __all__ = ["EXAMPLES", "command"]
 EXAMPLES = examples(
     ("hyperslab repack cohort.h5 fast.h5 --access '[:, :, k]'", "for training on slices"),
     ("hyperslab repack cohort.h5 fast.h5 --access '[:, :, k]' --codec zstd", "and not larger"),
+    ("hyperslab repack cells.ims view.ims --for viewing", "chunks for planes, coarser levels"),
+    ("hyperslab repack scan.h5 view.h5 --for viewing --layout scan --axes TZYX", "no known layout"),
     ("hyperslab repack cells.h5 fast.h5 --chunks 16,256,256 --dry-run", "what it would do"),
+    ("hyperslab repack cohort.h5 fast.h5 --access '[:, :, k]' --narrow", "float64 as float32"),
     ("hyperslab repack cohort.h5 fast.h5 --access '[:, :, k]' --resume", "after an interruption"),
 )
 

@@ -67,7 +67,7 @@ class Found:
             differs = _bits(back) != _bits(values)
             if differs.any():
                 self.single = False
-                self.problem = f"float32 has no {values[differs][0]!r}"
+                self.problem = f"float32 has no {values[differs][0].item()!r}"
         if self.whole:
             with np.errstate(invalid="ignore"):
                 whole = np.isfinite(values) & (np.floor(values) == values)
@@ -77,7 +77,7 @@ class Found:
             else:
                 self.whole = False
                 if not self.problem:
-                    self.problem = f"{values[~whole][0]!r} is no whole number"
+                    self.problem = f"{values[~whole][0].item()!r} is no whole number"
 
     def _range(self, low: int, high: int) -> None:
         self.low = low if self.low is None else min(low, self.low)

@@ -6,7 +6,9 @@ import gc
 import importlib.util
 import json
 import os
+import shutil
 import stat
+import subprocess
 import sys
 import tempfile
 import threading
@@ -51,13 +53,33 @@ _NEED_TORCH = (
     "unit/test_scaling.py",
     "unit/test_transforms.py",
 )
-collect_ignore = [] if importlib.util.find_spec("torch") else list(_NEED_TORCH)
+# And what writes medical images, where the packages of the extra "medical" are not.
+_NEED_MEDICAL = (
+    "contract/test_packing_docs.py",
+    "integration/test_pack.py",
+    "integration/test_pack_corpus.py",
+    "integration/test_pack_interrupted.py",
+    "property/test_pack_killed.py",
+)
+_LEFT_OUT = {
+    package: names
+    for package, names in {
+        "torch": _NEED_TORCH,
+        "nibabel": _NEED_MEDICAL,
+        "pydicom": _NEED_MEDICAL,
+        "SimpleITK": _NEED_MEDICAL,
+    }.items()
+    if importlib.util.find_spec(package) is None
+}
+collect_ignore = [name for names in _LEFT_OUT.values() for name in names]
 
 
-def pytest_report_header() -> str:
+def pytest_report_header() -> list[str]:
     """Say at the top of a run what is left out."""
-    left_out = ", ".join(collect_ignore)
-    return f"PyTorch is not installed, so these are left out: {left_out}" if left_out else ""
+    return [
+        f"{package} is not installed, so these are left out: {', '.join(names)}"
+        for package, names in _LEFT_OUT.items()
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +123,21 @@ def corpus() -> Corpus:
     if not listing.is_file():
         pytest.skip(f"no real files: {listing} is absent (HYPERSLAB_CORPUS names their folder)")
     return Corpus(root=root, entries=tuple(json.loads(listing.read_text())))
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 4 MiB."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = shutil.which("mount")
+    if mount is None or sys.platform != "linux" or os.geteuid():
+        pytest.skip("needs the right to mount a file system")
+    made = subprocess.run([mount, "-t", "tmpfs", "-o", "size=4m", "tmpfs", disk], check=False)
+    if made.returncode:
+        pytest.skip("this container may not mount")
+    yield disk
+    subprocess.run(["umount", disk], check=True)
 
 
 # Kept by the interpreter and its libraries for good (matplotlib its fonts); no test's doing. Shared

@@ -134,3 +134,11 @@ def write_case(folder: Path, suffix: str = ".nii.gz", seed: int = 0, **grid: Any
     for name, values in draw(seed=seed).items():
         write(folder / f"{name}{suffix}", values, **grid)
     return folder
+
+
+def write_tree(root: Path, n_cases: int = 6, shape: tuple[int, int, int] = (48, 40, 12)) -> Path:
+    """Write cases p0, p1 ... of three images each."""
+    for seed in range(n_cases):
+        for name, values in draw(shape, seed).items():
+            write(root / f"p{seed}" / f"{name}.nii.gz", values)
+    return root

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import random
 import shutil
-import signal
 import subprocess
 import sys
 import textwrap
@@ -22,24 +19,12 @@ import hyperslab as hs
 from hyperslab.errors import CapacityError, DamagedFileError, OutputError
 from hyperslab.packing import packer
 from hyperslab.rewriting import spool
-from tests.integration.test_repack_limits import small_disk
-from tests.trees import draw, write, write_case
-
-__all__ = ["small_disk"]
-
-N_KILLS = 20 if os.environ.get("HYPOTHESIS_PROFILE") == "fuzz" else 3
-
-
-def tree(root: Path, n_cases: int = 6, shape: tuple[int, int, int] = (48, 40, 12)) -> Path:
-    for seed in range(n_cases):
-        for name, values in draw(shape, seed).items():
-            write(root / f"p{seed}" / f"{name}.nii.gz", values)
-    return root
+from tests.trees import draw, write, write_case, write_tree
 
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tree(tmp_path_factory.mktemp("pack") / "d")
+    return write_tree(tmp_path_factory.mktemp("pack") / "d")
 
 
 @pytest.fixture(scope="module")
@@ -89,42 +74,6 @@ def test_memory_limits_the_cases_in_work(
         assert most == n
 
 
-@pytest.mark.skipif(os.name != "posix", reason="kills a process by its signal")
-def test_killed_at_any_moment(source: Path, content: bytes, tmp_path: Path) -> None:
-    target = tmp_path / "a.h5"
-    script = f"""
-        import hyperslab.rewriting.spool as spool
-        spool._SYNC_S = 0.0
-        from hyperslab.packing import pack
-        import nibabel, SimpleITK, h5py, imagecodecs
-        print("ready", flush=True)
-        pack({str(source)!r}, {str(target)!r}, threads=2, resume=True)
-    """
-    dice = random.Random()
-    n_killed = 0
-    for _ in range(N_KILLS):
-        with subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(script)], stdout=subprocess.PIPE, text=True
-        ) as child:
-            assert child.stdout is not None
-            assert child.stdout.readline() == "ready\n"
-            time.sleep(dice.uniform(0.0, 0.25))
-            child.send_signal(signal.SIGKILL)
-            killed = child.wait() == -signal.SIGKILL
-        n_killed += killed
-        if killed:
-            assert not target.exists() or target.read_bytes() == content
-        if target.exists():
-            assert target.read_bytes() == content
-            target.unlink()
-            shutil.rmtree(tmp_path / "a.h5.packing", ignore_errors=True)
-    assert n_killed > 0
-    report = hs.pack(source, target, resume=True)
-    assert report is not None
-    assert target.read_bytes() == content
-    assert [path.name for path in tmp_path.iterdir()] == ["a.h5"]
-
-
 def interrupted(source: Path, target: Path, monkeypatch: pytest.MonkeyPatch) -> int:
     """Have a pack stop half way; return how many images it had done."""
     stop = threading.Event()
@@ -162,7 +111,7 @@ def test_cancelled_and_gone_on_with(
 def test_what_changed_meanwhile_is_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source, target = tree(tmp_path / "d"), tmp_path / "a.h5"
+    source, target = write_tree(tmp_path / "d"), tmp_path / "a.h5"
     n_done = interrupted(source, target, monkeypatch)
     # Another image, a case that is new, and one that is gone.
     write(source / "p0" / "ct.nii.gz", draw((48, 40, 12), seed=77)["ct"])
@@ -212,7 +161,7 @@ def test_a_disk_that_fills_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """While the file is made of the spool, and while chunks are spooled."""
-    source, target = tree(tmp_path / "d", n_cases, (48, 48, 12)), small_disk / "a.h5"
+    source, target = write_tree(tmp_path / "d", n_cases, (48, 48, 12)), small_disk / "a.h5"
     monkeypatch.setattr(packer, "_check_room", lambda *_: None)
     with pytest.raises(CapacityError, match="no space is left"):
         hs.pack(source, target, codec="none")
@@ -230,7 +179,7 @@ def test_room_is_looked_for_first(
     tmp_path: Path,
     small_disk: Path,
 ) -> None:
-    tree(tmp_path / "d", 20)
+    write_tree(tmp_path / "d", 20)
     with pytest.raises(CapacityError, match="are needed for a moment"):
         hs.pack(tmp_path / "d", small_disk / "a.h5", codec="none")
     assert list(small_disk.iterdir()) == []

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -86,21 +84,6 @@ def test_pages_of_the_file_do_not_add_up(tmp_path: Path, chunks: tuple[int, ...]
         assert int(done.stdout) < 32_000_000 + 150_000_000
         with h5py.File(target) as f:
             assert np.array_equal(f["x"][77], np.arange(77 * 204800, 78 * 204800).reshape(256, 800))
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 4 MiB."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mount = shutil.which("mount")
-    if mount is None or sys.platform != "linux" or os.geteuid():
-        pytest.skip("needs the right to mount a file system")
-    made = subprocess.run([mount, "-t", "tmpfs", "-o", "size=4m", "tmpfs", disk], check=False)
-    if made.returncode:
-        pytest.skip("this container may not mount")
-    yield disk
-    subprocess.run(["umount", disk], check=True)
 
 
 # While chunks are written, or encoded ones spooled; when the file is made of these; and while HDF5

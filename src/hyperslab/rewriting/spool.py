@@ -129,8 +129,8 @@ class Spool:
                 end += len(chunk.data)
             self._chunks.flush()
         except BaseException:
-            # On a full disk, what is buffered has no room until what was written of it is gone.
-            # That makes room for the note of what had been done before, too.
+            # On a full disk, what is buffered has no room until what was written of it is gone; nor
+            # has the note of what had been done before.
             with contextlib.suppress(OSError):
                 os.ftruncate(self._chunks.fileno(), self._end)
                 self._chunks.truncate(self._end)

@@ -27,7 +27,7 @@ PACKAGE = ROOT / "src" / "hyperslab"
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 PUBLIC = ["last_stats", "open", "open_image", "read_many"]
-HEAVY = ["h5py", "imagecodecs", "pandas", "torch"]
+HEAVY = ["h5py", "imagecodecs", "nibabel", "pandas", "pydicom", "SimpleITK", "torch"]
 
 ERRORS = [
     getattr(errors, name)
@@ -199,7 +199,7 @@ def test_constraints_pin_what_is_asked_for() -> None:
     project = PYPROJECT["project"]
     asked = project["dependencies"] + [
         item
-        for extra in ("dev", "torch", "plot")
+        for extra in ("dev", "torch", "plot", "medical")
         for item in project["optional-dependencies"][extra]
     ]
     names = {re.match(r"[\w.-]+", item)[0] for item in asked}  # type: ignore[index]

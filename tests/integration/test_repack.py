@@ -26,8 +26,10 @@ from hyperslab.access import parse_access
 from hyperslab.cli.app import app
 from hyperslab.codecs.encode import CODECS
 from hyperslab.engine import cache
+from hyperslab.engine import read as read_module
 from hyperslab.engine.limits import limits
 from hyperslab.errors import CapacityError, ChunkDecodeError, OutputError, SelectionError
+from hyperslab.index.session import library_lock
 from hyperslab.rewriting import rewrite
 from hyperslab.rewriting.copy import AXES_ATTRIBUTE
 from hyperslab.rewriting.rewrite import plan_file
@@ -652,3 +654,25 @@ def test_memory_in_words(tmp_path: Path) -> None:
         with pytest.raises(OutputError, match="is no size"):
             hs.repack(source, tmp_path / "c.h5", access="[k]", memory=wrong)
     assert not (tmp_path / "c.h5").exists()
+
+
+@pytest.mark.parametrize("how", [{}, {"narrow": True}])
+def test_a_plan_does_not_read_under_the_library_s_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: dict[str, Any]
+) -> None:
+    """All of h5py would wait meanwhile, and no thread could help."""
+    source = tmp_path / "a.h5"
+    with h5py.File(source, "w") as f:
+        f.create_dataset("x", data=np.arange(64.0**3).reshape(64, 64, 64), compression="gzip")
+    held: list[bool] = []
+    original = read_module.execute
+
+    def execute(*args: Any, **kwargs: Any) -> Any:
+        held.append(library_lock.is_mine)
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(read_module, "execute", execute)
+    plan = plan_file(source, access="[k]", **({"narrow": "same"} if how else {}))
+    assert plan.rewritten
+    assert held
+    assert not any(held)

@@ -21,6 +21,7 @@ from hyperslab.engine.pool import run_together
 from hyperslab.errors import DamagedFileError, MissingFileError, StaleIndexError
 from hyperslab.index.build import describe_dataset, load_chunk_table
 from hyperslab.index.records import fingerprint
+from hyperslab.index.session import library_lock
 from tests.compare import assert_same
 
 Array = np.ndarray[Any, Any]
@@ -150,6 +151,18 @@ def test_one_thread_is_the_callers() -> None:
     seen: list[int] = []
     run_together(lambda: seen.append(threading.get_ident()), 1, threading.Event())
     assert seen == [threading.get_ident()]
+
+
+def test_whoever_holds_the_library_works_alone() -> None:
+    """Helpers may need its lock, be it to delete one of h5py's objects that are garbage."""
+    seen: list[int] = []
+    with library_lock:
+        assert library_lock.is_mine
+        run_together(lambda: seen.append(threading.get_ident()), 3, threading.Event())
+    assert seen == [threading.get_ident()]
+    assert not library_lock.is_mine
+    with ThreadPoolExecutor(1) as pool, library_lock:
+        assert not pool.submit(lambda: library_lock.is_mine).result()
 
 
 def test_at_the_end_of_the_interpreter_the_caller_works_alone(

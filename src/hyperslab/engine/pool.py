@@ -12,6 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from hyperslab.engine.limits import available_cpus
+from hyperslab.index.session import library_lock
 
 __all__ = ["run_together"]
 
@@ -39,7 +40,7 @@ def run_together(work: Callable[[], None], n_threads: int, stop: threading.Event
         Draws its tasks from something shared and returns when none is left or `stop` is set.
         Called once per thread.
     n_threads
-        Threads in all.
+        Threads in all. Where the calling thread holds the HDF5 library's lock, it works alone.
     stop
         Set here as soon as one thread fails, so that the others come back early.
 
@@ -48,7 +49,9 @@ def run_together(work: Callable[[], None], n_threads: int, stop: threading.Event
     BaseException
         The first failure, once no thread touches the task any more.
     """
-    if n_threads <= 1:
+    # A helper may need the lock of the HDF5 library: to read what only that can, or because one of
+    # h5py's objects is garbage that happens to be collected there. It must not be the caller's.
+    if n_threads <= 1 or library_lock.is_mine:
         work()
         return
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from hyperslab.array import Array
 from hyperslab.file import File
+from hyperslab.index.session import session
 from hyperslab.layouts import recognise
 from hyperslab.rewriting.encode import Cancelled
 from hyperslab.rewriting.plan import Narrowing, Wish
@@ -129,7 +130,6 @@ class Found:
 
 def narrower_types(
     file: File,
-    h5: h5py.File,
     paths: Sequence[str],
     images: Sequence[Iterable[str]],
     wish: Wish,
@@ -142,8 +142,8 @@ def narrower_types(
 
     Parameters
     ----------
-    file, h5
-        The source, opened by us and by h5py.
+    file
+        The source.
     paths
         Of the datasets that are to be rewritten.
     images
@@ -178,14 +178,16 @@ def narrower_types(
         for path in paths
         if isinstance(found := file[path], Array) and _may_shrink(found.dtype, wish.narrow)
     }
-    layouts = recognise(h5)
+    with session(file.path) as h5:
+        layouts = recognise(h5)
+        refusals = {path: _refusal(h5[path], array, layouts) for path, array in arrays.items()}
     allowed = _IMARIS if "imaris" in layouts else ()
     total = sum(array.nbytes for array in arrays.values())
     done = 0
     result: dict[str, Narrowing] = {}
     for group in _groups(arrays, images):
         dtype = arrays[group[0]].dtype
-        new, why = "", next(filter(None, (_refusal(h5[p], arrays[p], layouts) for p in group)), "")
+        new, why = "", next(filter(None, map(refusals.__getitem__, group)), "")
         if len({arrays[path].dtype for path in group}) > 1:
             why = why or "the datasets of its image differ in type"
         if not why:

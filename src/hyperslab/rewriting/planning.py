@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -31,9 +30,6 @@ from hyperslab.rewriting.plan import (
     plan_repack,
 )
 from hyperslab.rewriting.viewing import Viewed, chunks_by_path, find_images, plan_levels
-
-if TYPE_CHECKING:
-    import h5py
 
 __all__ = ["plan_for"]
 
@@ -76,23 +72,23 @@ def plan_for(
     """
     _check(wish)
     named = codec_named("none" if wish.codec == "auto" else wish.codec)
+    # Elements are read outside of the library's lock: others go on, and helpers may need it.
     with session(file.path) as h5:
         entries = list(walk_file(h5))
         images = find_images(h5, file.path, entries, wish) if wish.for_ else []
-        if wish.narrow and narrowed is None:
-            narrowed = _look(file, h5, entries, images, wish, threads, tell, stop)
-        plan = partial(_plan, file, h5, entries, images, wish, narrowed or ())
-        first = plan(named)
-        if wish.codec != "auto" or not first.rewritten:
-            return first
-        # Of a file that has the right chunks without filters, nothing is to be rewritten.
-        name, why = choose_codec(first, file)
-        return replace(plan(codec_named(name)), why=why)
+    if wish.narrow and narrowed is None:
+        narrowed = _look(file, entries, images, wish, threads, tell, stop)
+    plan = partial(_plan, file, entries, images, wish, narrowed or ())
+    first = plan(named)
+    if wish.codec != "auto" or not first.rewritten:
+        return first
+    # Of a file that has the right chunks without filters, nothing is to be rewritten.
+    name, why = choose_codec(first, file)
+    return replace(plan(codec_named(name)), why=why)
 
 
 def _look(
     file: File,
-    h5: h5py.File,
     entries: Sequence[Entry],
     images: Sequence[Viewed],
     wish: Wish,
@@ -112,12 +108,15 @@ def _look(
         chosen = {path for image in images for path in image.paths.values()}
         paths = [path for path in paths if path in chosen]
     else:
-        with contextlib.suppress(HyperslabError), warnings.catch_warnings():
+        with (
+            contextlib.suppress(HyperslabError),
+            warnings.catch_warnings(),
+            session(file.path) as h5,
+        ):
             warnings.simplefilter("ignore", MetadataWarning)  # told when the image is opened
             images = find_images(h5, file.path, entries, wish)
     return narrower_types(
         file,
-        h5,
         paths,
         [image.paths.values() for image in images],
         wish,
@@ -145,7 +144,6 @@ def _check(wish: Wish) -> None:
 
 def _plan(
     file: File,
-    h5: h5py.File,
     entries: Sequence[Entry],
     images: Sequence[Viewed],
     wish: Wish,
@@ -158,12 +156,13 @@ def _plan(
     plan = plan_repack(entries, wish, codec=codec, chosen=chosen, dtypes=dtypes)
     notes: list[str] = []
     levels: list[DatasetPlan] = []
-    for image in images:
-        added, note = plan_levels(image, h5, file, entries, wish, codec=codec, dtypes=dtypes)
-        taken = {item.path for item in levels}
-        levels += [item for item in added if item.path not in taken]
-        if note:
-            notes.append(note)
+    with session(file.path) as h5:
+        for image in images:
+            added, note = plan_levels(image, h5, file, entries, wish, codec=codec, dtypes=dtypes)
+            taken = {item.path for item in levels}
+            levels += [item for item in added if item.path not in taken]
+            if note:
+                notes.append(note)
     return replace(
         plan,
         rewritten=(*plan.rewritten, *levels),

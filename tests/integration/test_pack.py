@@ -144,6 +144,20 @@ def test_the_geometry_is_itks(tmp_path: Path) -> None:
             assert np.allclose(image.TransformIndexToPhysicalPoint(at), there, atol=1e-4)
 
 
+@pytest.mark.parametrize(("unit", "size"), [("meter", 1000), ("micron", 0.001), ("mm", 1)])
+def test_units_of_nifti(tmp_path: Path, unit: str, size: float) -> None:
+    affine = np.diag([-2.0, -3.0, 4.0, 1.0])
+    affine[:3, 3] = [5, 6, 7]
+    image = nibabel.Nifti1Image(draw()["ct"], affine)
+    image.header.set_xyzt_units(unit)
+    (tmp_path / "p").mkdir()
+    nibabel.save(image, tmp_path / "p" / "ct.nii")
+    packed(tmp_path, tmp_path / "a.h5")
+    with h5py.File(tmp_path / "a.h5") as f:
+        assert np.allclose(f["CT/p"].attrs["spacing"], np.array([3, 2, 4]) * size)
+        assert np.allclose(f["CT/p"].attrs["origin"], np.array([-5, -6, 7]) * size)
+
+
 # --- DICOM
 
 
@@ -283,6 +297,38 @@ def test_a_file_that_is_cut_off(tmp_path: Path) -> None:
     assert "cannot be read" in refusals(report)["p"]
     assert report.target == ""
     assert [p.name for p in tmp_path.iterdir()] == ["d"]
+
+
+def test_slices_that_only_itk_decodes(tmp_path: Path) -> None:
+    """JPEG lossless, without a decoder of pydicom's; whether ITK rescales depends on the kind."""
+    from pydicom.pixels import get_decoder
+
+    plain = write_series(tmp_path / "plain", draw()["mr"].astype("u2"), modality="MR")
+    for name, slope in (("same", 1), ("rescaled", 2)):
+        folder = tmp_path / "d" / name / "mr"
+        folder.mkdir(parents=True)
+        for path in plain.iterdir():
+            writer = sitk.ImageFileWriter()
+            writer.SetFileName(str(folder / path.name))
+            writer.SetImageIO("GDCMImageIO")
+            writer.UseCompressionOn()
+            writer.SetCompressor("JPEG")
+            writer.KeepOriginalImageUIDOn()
+            writer.Execute(sitk.ReadImage(str(path)))
+            item, before = pydicom.dcmread(folder / path.name), pydicom.dcmread(path)
+            assert item.file_meta.TransferSyntaxUID.is_compressed
+            if get_decoder(item.file_meta.TransferSyntaxUID).is_available:
+                pytest.skip("pydicom has a decoder for JPEG lossless")
+            for tag in ("ImagePositionPatient", "PixelSpacing", "SOPClassUID", "Modality",
+                        "SeriesInstanceUID", "ImageOrientationPatient"):  # fmt: skip
+                setattr(item, tag, getattr(before, tag))
+            item.RescaleSlope, item.RescaleIntercept = slope, 0
+            item.save_as(folder / path.name)
+    report = packed(tmp_path / "d", tmp_path / "a.h5", maps={"MR": "none"})
+    assert "pydicom finds no decoder" in refusals(report)["rescaled"]
+    with h5py.File(tmp_path / "a.h5") as f:
+        assert list(f["MR"]) == ["same"]
+        assert np.array_equal(f["MR/same"], draw()["mr"])
 
 
 def test_structures_beside_images(tmp_path: Path) -> None:
@@ -461,6 +507,17 @@ def test_codecs_and_chunks(tmp_path: Path, codec: str) -> None:
         assert np.array_equal(restore(f["CT/p"], f["CT/p"].attrs).round(), draw()["ct"])
     names = [f.name for f in hs.open(tmp_path / "a.h5")["CT/p"].filters]
     assert ("gzip" in names) == (codec == "gzip")
+
+
+def test_slices_of_zeros_take_no_room(tmp_path: Path) -> None:
+    mask = draw()["mask"]
+    mask[:, :, 2:5] = 0
+    write(tmp_path / "d" / "p" / "mask.nii", mask)
+    report = packed(tmp_path / "d", tmp_path / "a.h5", codec="none")
+    assert report.cases[0].images[0].stored_nbytes == 4 * 20 * 24
+    with h5py.File(tmp_path / "a.h5") as f:
+        assert f["MASK/p"].id.get_num_chunks() == 4
+        assert np.array_equal(f["MASK/p"], mask)
 
 
 def test_the_codec_is_chosen_for_each_group(tmp_path: Path) -> None:

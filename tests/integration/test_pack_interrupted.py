@@ -17,7 +17,7 @@ import pytest
 
 import hyperslab as hs
 from hyperslab.errors import CapacityError, DamagedFileError, OutputError
-from hyperslab.packing import packer
+from hyperslab.packing import packer, restore
 from hyperslab.rewriting import spool
 from tests.trees import draw, write, write_case, write_tree
 
@@ -74,7 +74,7 @@ def test_memory_limits_the_cases_in_work(
         assert most == n
 
 
-def interrupted(source: Path, target: Path, monkeypatch: pytest.MonkeyPatch) -> int:
+def interrupted(source: Path, target: Path, monkeypatch: pytest.MonkeyPatch, **how: Any) -> int:
     """Have a pack stop half way; return how many images it had done."""
     stop = threading.Event()
     seen = []
@@ -87,7 +87,7 @@ def interrupted(source: Path, target: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
     with monkeypatch.context() as patch:
         patch.setattr(spool, "_SYNC_S", 0.0)
-        assert hs.pack(source, target, threads=1, progress=watch, cancelled=stop) is None
+        assert hs.pack(source, target, threads=1, progress=watch, cancelled=stop, **how) is None
     assert set(seen) == {"look", "pack"}
     assert not target.exists()
     return 3 * seen.count("pack")
@@ -127,6 +127,38 @@ def test_what_changed_meanwhile_is_read_again(
         assert list(f["CT"]) == ["p0", "p00", "p2", "p3", "p4", "p5"]
 
 
+def test_another_reference_is_another_grid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, target = write_tree(tmp_path / "d", 4), tmp_path / "a.h5"
+    for case in source.iterdir():
+        write(case / "ct.nii.gz", draw((48, 40, 12))["ct"], origin=(-20.0, 12.0, 41.0))
+    n_done = interrupted(source, target, monkeypatch, resample="CT")
+    assert n_done == 6
+    write(source / "p0" / "ct.nii.gz", draw((48, 40, 12))["ct"], origin=(-20.0, 12.0, 42.0))
+    report = hs.pack(source, target, resample="CT", resume=True)
+    assert report is not None
+    assert report.resumed == 3
+    assert hs.pack(source, tmp_path / "b.h5", resample="CT") is not None
+    assert target.read_bytes() == (tmp_path / "b.h5").read_bytes()
+
+
+def test_voxels_in_a_file_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A header that is the same says nothing of them."""
+    source, target = tmp_path / "d", tmp_path / "a.h5"
+    for seed in range(4):
+        write_case(source / f"p{seed}", ".mhd" if seed % 2 else ".nhdr", seed=seed)
+    assert interrupted(source, target, monkeypatch) == 6
+    for path in [*source.glob("p0/ct*"), *source.glob("p1/ct*")]:
+        if path.suffix not in (".mhd", ".nhdr"):
+            path.write_bytes(path.with_name(path.name.replace("ct", "mr")).read_bytes())
+    report = hs.pack(source, target, resume=True)
+    assert report is not None
+    assert report.resumed == 4
+    with h5py.File(target) as f:
+        for case, seed in (("p0", 0), ("p1", 1)):
+            ct = f["CT"][case]
+            assert np.array_equal(restore(ct, ct.attrs).round(), draw(seed=seed)["mr"])
+
+
 def test_nothing_is_left_of_a_pack_that_had_done_nothing(source: Path, tmp_path: Path) -> None:
     stop = threading.Event()
     stop.set()
@@ -161,7 +193,7 @@ def test_a_disk_that_fills_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """While the file is made of the spool, and while chunks are spooled."""
-    source, target = write_tree(tmp_path / "d", n_cases, (48, 48, 12)), small_disk / "a.h5"
+    source, target = write_tree(tmp_path / "d", n_cases, (44, 44, 15)), small_disk / "a.h5"
     monkeypatch.setattr(packer, "_check_room", lambda *_: None)
     with pytest.raises(CapacityError, match="no space is left"):
         hs.pack(source, target, codec="none")

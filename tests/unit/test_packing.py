@@ -327,7 +327,7 @@ def test_the_trees_of_synthrad(tmp_path: Path) -> None:
 def test_folders_of_dicom(tmp_path: Path) -> None:
     root = tree(
         tmp_path,
-        "p1/mr/1.dcm", "p1/mr/2.dcm", "p1/1.2.840/IM0001", "p1/1.2.840/DICOMDIR.txt",
+        "p1/mr/1.dcm", "p1/mr/2.dcm", "p1/1.2.840/IM0001", "p1/1.2.840/DICOMDIR",
         "p1/mask.nii.gz", "p2/study/CT/0.IMA",
     )  # fmt: skip
     assert found_in(root) == {"p1": ["MASK", "", "MR"], "study": ["CT"]}

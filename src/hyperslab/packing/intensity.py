@@ -96,10 +96,9 @@ class Fitted:
                 raise Refused("a mask has values that are no whole numbers")
             return real.astype(self.dtype), 0
         outside = int(np.count_nonzero((real < self.low) | (real > self.high)))
-        np.clip(real, self.low, self.high, out=real)
         real *= self.slope
         real += self.intercept
-        np.clip(real, -1.0, 1.0, out=real)  # rounding
+        np.clip(real, -1.0, 1.0, out=real)
         return real.astype(self.dtype), outside
 
 

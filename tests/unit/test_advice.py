@@ -388,6 +388,20 @@ def test_the_verdict_is_one_of_three() -> None:
     assert "in other files" in verdict("x.h5", [elsewhere], MACHINE).words
 
 
+@pytest.mark.parametrize(
+    ("amplification", "stored", "slow"), [(1.2, 200, False), (1.2, 120, True), (2.0, 200, True)]
+)
+def test_more_disk_space_alone_mends_nothing(amplification: float, stored: int, slow: bool) -> None:
+    """Chunks that suit are kept: whether speed is worth the space is somebody else's choice."""
+    kind = slices(option("none", 0.001, stored))
+    kind = replace(kind, patterns=(replace(kind.patterns[0], amplification=amplification),))
+    found = verdict("x.h5", [kind], MACHINE)
+    assert found.slow == slow
+    assert bool(found.command) == slow
+    if not slow:
+        assert "1 ms instead of 10 ms, for 2.0 times the disk space" in found.words
+
+
 def test_the_verdict_is_about_what_is_slow() -> None:
     good = slices(option("none", 0.01, 400), paths=("/good/a",))
     bad = slices(option("none", 0.001, 400), paths=("/bad/a",))

@@ -16,6 +16,7 @@ __all__ = ["Verdict", "duration", "verdict"]
 _WORTH, _WORTH_S = 2.0, 50e-6  # how much faster a repack has to make requests: times, and seconds
 _ABOUT = 1.5  # times as long, and still about as fast
 _AMPLIFIED = 1.5
+_LARGER = 1.5  # times the disk space: what is faster for that alone is a choice, and no mend
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,9 +35,10 @@ def verdict(
     """Say what is the matter with a file, and what to do.
 
     A kind of datasets is slow if requests of its first pattern, at random places, would be at least
-    twice as fast after a repack. The verdict is on the largest kind that is, or the largest. What
-    does not fit into memory comes from the disk, before as after. `datasets` is the glob that the
-    advice was limited to; so the repack is.
+    twice as fast after a repack; where its chunks suit them already, for about the same disk space.
+    The verdict is on the largest kind that is, or the largest. What does not fit into memory comes
+    from the disk, before as after. `datasets` is the glob that the advice was limited to; so the
+    repack is.
     """
     slow = [kind for kind in kinds if _is_slow(kind, machine)]
     kind = (slow or kinds)[0]
@@ -48,6 +50,13 @@ def verdict(
             rest = "What a repack would bring could not be tried."
         elif kind.storage in ("virtual", "external"):
             rest = "Its elements are in other files: ask about those."
+        elif best is not None and _gains(kind, best, machine):
+            rest = (
+                f"Its chunks suit that. With codec {best.codec} a request would take "
+                f"{duration(_after_s(best, kind, machine))} instead of "
+                f"{duration(_now_s(kind, machine))}, for {_disk(best, kind):.1f} times the disk "
+                "space."
+            )
         return Verdict(
             words=f"{what} {rest}",
             action="nothing",
@@ -62,8 +71,9 @@ def verdict(
             f"{duration(main.predicted_s['h5py'])})"
         )
     plugin = ", which h5py needs hdf5plugin for" if best.needs_plugin else ""
-    disk = best.stored_nbytes / max(1, kind.stored_nbytes)
-    cost = f"{disk:.1f} times the disk space and some {duration(best.repack_s)} of work"
+    cost = (
+        f"{_disk(best, kind):.1f} times the disk space and some {duration(best.repack_s)} of work"
+    )
     stored = f"chunks {best.chunks} with codec {best.codec}{plugin}"
     in_order = duration(main.in_order_s)
     loader = _loader(path, kinds, kind)
@@ -98,11 +108,23 @@ def best_option(kind: KindAdvice, machine: Machine) -> RepackOption | None:
 
 
 def _is_slow(kind: KindAdvice, machine: Machine) -> bool:
+    """Tell whether a repack mends something: chunks that do not suit, or a codec for free."""
     best = best_option(kind, machine)
-    if best is None:
+    if best is None or not _gains(kind, best, machine):
         return False
+    main = kind.patterns[0]
+    suits = main.chunks_touched > 0 and main.amplification < _AMPLIFIED
+    return not suits or _disk(best, kind) < _LARGER
+
+
+def _gains(kind: KindAdvice, best: RepackOption, machine: Machine) -> bool:
     now, after = _now_s(kind, machine), _after_s(best, kind, machine)
     return now >= _WORTH * after and now - after >= _WORTH_S
+
+
+def _disk(option: RepackOption, kind: KindAdvice) -> float:
+    """Return how many times the disk space a repack takes."""
+    return option.stored_nbytes / max(1, kind.stored_nbytes)
 
 
 def _now_s(kind: KindAdvice, machine: Machine) -> float:

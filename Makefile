@@ -8,6 +8,8 @@
 #   make bench-training   loaders for training, against what the web advises
 #   make bench-viewing    scrolling, opening and materialising, against what viewers use
 #   make bench-repacking  a cohort in chunks of one slice, against h5repack
+#   make bench-converting an image as OME-Zarr, against dask over h5py
+#   make bench-advising   what the doctor predicts, against what is measured
 #   make docs     the docs, in site/
 #   make fuzz     the property tests, for much longer and with new random cases
 #   make clean    remove what the targets above wrote, .venv excepted
@@ -22,7 +24,7 @@ export NO_MKDOCS_2_WARNING := 1
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup demo test lint bench bench-training bench-viewing bench-repacking docs fuzz clean
+.PHONY: setup demo test lint bench bench-training bench-viewing bench-repacking bench-converting bench-advising docs fuzz clean
 .DELETE_ON_ERROR:
 
 setup: $(READY)
@@ -65,6 +67,12 @@ bench-viewing: $(READY)
 
 bench-repacking: $(READY)
 	$(BIN)/python -m benchmarks.repacking
+
+bench-converting: $(READY)
+	$(BIN)/python -m benchmarks.converting
+
+bench-advising: $(READY)
+	$(BIN)/python -m benchmarks.advising
 
 docs: $(READY)
 	$(BIN)/mkdocs build --strict

@@ -10,10 +10,7 @@ every call. Results are compared.
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
-import os
-import platform
 import sys
 import time
 from collections.abc import Iterator
@@ -29,9 +26,10 @@ from rich.table import Table
 import hyperslab as hs
 from benchmarks.data import make_cohort_file, make_grid_file, make_volume_file
 from benchmarks.picture import draw
+from benchmarks.report import write_report
 from benchmarks.row import Row
 from benchmarks.works import WORKS, measure
-from hyperslab.engine.limits import available_cpus
+from hyperslab.cli.timing import machine_facts, machine_line
 
 
 def _chunk_table(path: Path) -> float:
@@ -69,10 +67,8 @@ def main() -> int:
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     console = Console()
-    console.print(
-        f"hyperslab {hs.__version__}, h5py {h5py.__version__} (HDF5 {h5py.version.hdf5_version}), "
-        f"Python {platform.python_version()}, {available_cpus()} CPUs, page cache warm"
-    )
+    machine = machine_facts(h5py.version.hdf5_version)
+    console.print(f"{machine_line(machine)}, page cache warm")
     with console.status("writing the files (once) ..."):
         make_volume_file(options.out)
         make_cohort_file(options.out)
@@ -96,25 +92,13 @@ def main() -> int:
     console.print(table)
     index_s = _chunk_table(grid)
     console.print(f"open and index 32,768 chunks: {index_s * 1e3:.0f} ms (promised: below 500 ms)")
-    report = options.out / "bench.json"
-    report.write_text(
-        json.dumps(
-            {
-                "versions": {
-                    "hyperslab": hs.__version__,
-                    "h5py": h5py.__version__,
-                    "hdf5": h5py.version.hdf5_version,
-                    "python": platform.python_version(),
-                },
-                "cpus": available_cpus(),
-                "load_average": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
-                "rows": [asdict(row) for row in rows],
-                "chunk_table_s": index_s,
-            },
-            indent=1,
-        )
+    write_report(
+        options.out / "bench.json",
+        console,
+        machine,
+        rows=[asdict(row) for row in rows],
+        chunk_table_s=index_s,
     )
-    console.print(f"written to {report}")
     if options.plot is not None:
         draw(rows, options.plot)
         console.print(f"drawn to {options.plot}")

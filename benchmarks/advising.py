@@ -25,6 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 import hyperslab as hs
+from benchmarks.report import write_report
 from hyperslab.advice import PatternAdvice
 from hyperslab.advice.words import duration
 from hyperslab.cli.timing import machine_facts, machine_line
@@ -76,13 +77,24 @@ def _measured(path: Path, access: str, rounds: int) -> list[PatternAdvice]:
     return [hs.advise(path, access=access, seed=i).kinds[0].patterns[0] for i in range(rounds)]
 
 
-def _row(table: Table, name: str, way: str, ratios: list[tuple[float, float]], limit: bool) -> bool:
+def _row(
+    table: Table,
+    rows: list[dict[str, Any]],
+    name: str,
+    way: str,
+    ratios: list[tuple[float, float]],
+    limit: bool,
+) -> bool:
     """Add a row; return whether the median ratio is as near as it has to be."""
     middle = statistics.median(predicted / measured for predicted, measured in ratios)
     near = 1 / FACTOR <= middle <= FACTOR
+    rows.append(
+        {"layout": name, "by": way, "predicted_by_measured": middle, "promised": limit, "s": ratios}
+    )
     style = "green" if near else "red" if limit else "yellow"
+    before = rows[-2]["layout"] if len(rows) > 1 else ""
     table.add_row(
-        name,
+        "" if name == before else name,
         way,
         duration(statistics.median(predicted for predicted, _ in ratios)),
         duration(statistics.median(measured for _, measured in ratios)),
@@ -92,22 +104,24 @@ def _row(table: Table, name: str, way: str, ratios: list[tuple[float, float]], l
     return near or not limit
 
 
-def layouts(files: dict[str, Path], table: Table, rounds: int) -> bool:
+def layouts(files: dict[str, Path], table: Table, rows: list[dict[str, Any]], rounds: int) -> bool:
     """Compare requests to the files as they are."""
     good = True
     for name, path in files.items():
         found = _measured(path, LAYOUTS[name][0], rounds)
-        for i, (by, way) in enumerate(WAYS.items()):
+        for by, way in WAYS.items():
             ratios = [
                 (p.predicted_s[by], p.measured_s[by]) for p in found if by in (p.measured_s or {})
             ]
             if by.endswith("in_order") and found[0].requests_per_slab <= 1:
                 continue
-            good &= _row(table, "" if i else name, way, ratios, by in PROMISED)
+            good &= _row(table, rows, name, way, ratios, by in PROMISED)
     return good
 
 
-def repacks(source: Path, folder: Path, table: Table, rounds: int) -> None:
+def repacks(
+    source: Path, folder: Path, table: Table, rows: list[dict[str, Any]], rounds: int
+) -> None:
     """Compare requests to repacked files with what was predicted from the sample."""
     access = LAYOUTS["gzip, no chunk shape given"][0]
     before = [
@@ -122,14 +136,14 @@ def repacks(source: Path, folder: Path, table: Table, rounds: int) -> None:
         target.unlink(missing_ok=True)
         hs.repack(source, target, access=access, codec=codec)
         after = _measured(target, access, rounds)
-        for i, by in enumerate(PROMISED):
+        for by in PROMISED:
             ratios = [
                 (predicted[codec][by], pattern.measured_s[by])
                 for predicted, pattern in zip(before, after, strict=True)
                 if predicted[codec][by] is not None and by in (pattern.measured_s or {})
             ]
             if ratios:
-                _row(table, "" if i else f"repacked, {codec}", WAYS[by], ratios, False)
+                _row(table, rows, f"repacked, {codec}", WAYS[by], ratios, False)
     target.unlink(missing_ok=True)
 
 
@@ -141,18 +155,23 @@ def main() -> int:
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     console = Console()
-    console.print(machine_line(machine_facts(h5py.version.hdf5_version)))
+    machine = machine_facts(h5py.version.hdf5_version)
+    console.print(machine_line(machine))
     files = make_files(options.out)
     table = Table(title="Seconds a request", title_justify="left")
     for head in ("layout", "by"):
         table.add_column(head)
     for head in ("predicted", "measured", "ratio", "rounds"):
         table.add_column(head, justify="right")
-    good = layouts(files, table, options.rounds)
+    rows: list[dict[str, Any]] = []
+    good = layouts(files, table, rows, options.rounds)
     table.add_section()
-    repacks(files["gzip, no chunk shape given"], options.out, table, options.rounds)
+    repacks(files["gzip, no chunk shape given"], options.out, table, rows, options.rounds)
     console.print(table)
     console.print(f"promised for h5py and hyperslab at random places: within {FACTOR} times")
+    write_report(
+        options.out / "advising.json", console, machine, rows=rows, factor=FACTOR, kept=good
+    )
     return 0 if good else 1
 
 

@@ -14,6 +14,7 @@ import argparse
 import os
 import shutil
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ from rich.table import Table
 
 import hyperslab as hs
 from benchmarks.paired import time_in_turn
+from benchmarks.report import write_report
+from benchmarks.row import Row
 from benchmarks.viewing_data import DATA, SHAPE, make_scroll_file
 from hyperslab.cli.timing import machine_facts, machine_line
 from hyperslab.conversion import ZarrPlan, plan_conversion
@@ -78,7 +81,8 @@ def main() -> int:
             shutil.rmtree(target, ignore_errors=True)
 
     table = Table("codec", "dask over h5py", "hyperslab", "times", "promised", "aim")
-    broken = False
+    broken: list[str] = []
+    rows: list[Row] = []
     for codec in _CODECS:
         _, plan = plan_conversion(source, targets[1], codec=codec)
         assert isinstance(plan, ZarrPlan)
@@ -94,7 +98,17 @@ def main() -> int:
         )
         promised = codec == _DEFAULT
         kept = result.ratio >= _FLOOR
-        broken = broken or (promised and not kept)
+        if promised and not kept:
+            broken.append(codec)
+        rows.append(
+            Row(
+                work=f"convert, {codec}",
+                peer="dask over h5py",
+                floor=_FLOOR if promised else 0.0,
+                aim=_AIM if promised else 0.0,
+                result=result,
+            )
+        )
         style = "green" if result.ratio >= _AIM else "yellow" if kept else "bold red"
         table.add_row(
             codec,
@@ -106,6 +120,13 @@ def main() -> int:
         )
     clear()
     console.print(table)
+    write_report(
+        options.out / "converting.json",
+        console,
+        machine,
+        rows=[asdict(row) for row in rows],
+        broken=broken,
+    )
     return 1 if broken else 0
 
 

@@ -9,8 +9,6 @@ contiguous, and in the advice's own layout. Needs the extra bench.
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -20,6 +18,7 @@ import h5py
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.report import write_report
 from hyperslab.cli.timing import machine_facts, machine_line
 from hyperslab.cli.training import (
     Contest,
@@ -186,20 +185,14 @@ def main() -> int:
         if promise.floor is not None and contest.times_faster < promise.floor:
             broken.append(promise.work)
     console.print(table)
-    report = options.out / "training.json"
-    report.write_text(
-        json.dumps(
-            {
-                "machine": machine | training_facts(artefacts=True),
-                "load_average": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
-                "rounds": options.rounds,
-                "seconds": options.seconds,
-                "rows": rows,
-            },
-            indent=1,
-        )
+    write_report(
+        options.out / "training.json",
+        console,
+        machine | training_facts(artefacts=True),
+        rounds=options.rounds,
+        seconds=options.seconds,
+        rows=rows,
     )
-    console.print(f"written to {report}")
     return 1 if broken else 0
 
 

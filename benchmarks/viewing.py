@@ -11,9 +11,7 @@ are left out where they are not installed.
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
-import os
 import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -26,6 +24,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from benchmarks.report import write_report
 from benchmarks.row import Row
 from benchmarks.viewing_data import LARGE_SHAPE, make_large_file, make_scroll_file
 from benchmarks.viewing_works import (
@@ -139,22 +138,16 @@ def main() -> int:
         )
         if first_s >= _MOST_OPENING_S:
             broken.append("opening")
-    report = options.out / "viewing.json"
-    report.write_text(
-        json.dumps(
-            {
-                "machine": machine,
-                "load_average": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
-                "rows": [asdict(row) for row in rows],
-                "left_out": left_out,
-                "paced": [asdict(found) for found in paced],
-                "opened": asdict(opened) if opened else None,
-                "broken": broken,
-            },
-            indent=1,
-        )
+    write_report(
+        options.out / "viewing.json",
+        console,
+        machine,
+        rows=[asdict(row) for row in rows],
+        left_out=left_out,
+        paced=[asdict(found) for found in paced],
+        opened=asdict(opened) if opened else None,
+        broken=broken,
     )
-    console.print(f"written to {report}")
     return 1 if broken else 0
 
 

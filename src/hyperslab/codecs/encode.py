@@ -18,7 +18,9 @@ from hyperslab.filters import Filter
 
 __all__ = ["CODECS", "Codec", "codec", "crc32", "encode"]
 
-_GZIP_LEVEL = 4
+# Of libdeflate, whose lowest level makes images about as small as zlib's level 4, three times as
+# fast; its level 4 makes them up to 8 % smaller at half the speed, and decodes slower.
+_GZIP_LEVEL = 1
 _ZSTD_LEVEL = 3
 _BLOSC_LEVEL = 5
 

@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -21,7 +21,7 @@ from hyperslab.file import File, open_file
 from hyperslab.index.container import FileIndex
 from hyperslab.index.session import library_lock, session
 from hyperslab.rewriting.copy import copy_objects
-from hyperslab.rewriting.encode import Cancelled, Cutter
+from hyperslab.rewriting.encode import Cancelled, Cutter, Memory
 from hyperslab.rewriting.naming import sync
 from hyperslab.rewriting.plan import DatasetPlan, RepackPlan
 from hyperslab.rewriting.sources import DatasetSource, LevelSource, Source, stored_node
@@ -71,6 +71,8 @@ class Making:
         Is told how far it is.
     stop
         Set by whoever wants it to stop.
+    memory
+        For the region at hand.
     """
 
     file: File
@@ -79,6 +81,7 @@ class Making:
     threads: int
     tell: Callable[[Progress], None]
     stop: threading.Event
+    memory: Memory = field(default_factory=Memory)
 
     def report(self, stage: str, done: int) -> None:
         """Tell how far a stage is, whose whole is all that is rewritten."""
@@ -98,7 +101,14 @@ class Making:
 
     def cutter(self, item: DatasetPlan, source: Source, order: tuple[int, ...]) -> Cutter:
         """Return what cuts a dataset into chunks."""
-        return Cutter(source, item, order=order, threads=self.threads, cancelled=self.stop)
+        return Cutter(
+            source,
+            item,
+            order=order,
+            threads=self.threads,
+            cancelled=self.stop,
+            memory=self.memory,
+        )
 
 
 class _Store(Protocol):

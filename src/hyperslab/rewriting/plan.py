@@ -12,7 +12,7 @@ import numpy as np
 from hyperslab.access import chunk_shape_for, parse_access
 from hyperslab.codecs.encode import Codec
 from hyperslab.errors import SelectionError
-from hyperslab.filters import BLOSC, LZF, Filter
+from hyperslab.filters import BLOSC, GZIP, LZF, ZSTD, Filter
 from hyperslab.index.tree import DatasetFacts, Entry
 from hyperslab.rewriting.regions import decodings, region_shape, regions_of
 
@@ -345,12 +345,12 @@ def _is_as_planned(facts: DatasetFacts, plan: DatasetPlan) -> bool:
 
 
 def _essence(entry: Filter) -> tuple[int, tuple[int, ...]]:
-    """Return a filter without what it records by itself: a chunk's size, and LZF's version."""
+    """Return a filter without what reading does not depend on: levels, sizes, LZF's version."""
     values = entry.values
-    if entry.code == LZF:
+    if entry.code in (GZIP, LZF, ZSTD):
         values = ()
     elif entry.code == BLOSC:
-        values = (*values[:3], *values[4:])
+        values = (*values[:3], *values[5:])
     return entry.code, values
 
 

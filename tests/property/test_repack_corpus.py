@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import hyperslab as hs
-from hyperslab.errors import DamagedFileError, MetadataWarning
+from hyperslab.errors import DamagedFileError, LayoutError, MetadataWarning, MissingFileError
 
 HOWS: list[dict[str, Any]] = [
     {"access": "plane", "codec": "gzip"},
@@ -136,3 +136,79 @@ def test_real_files_survive(corpus: Any, tmp_path: Path) -> None:
             n_rewritten += len(report.plan.rewritten)
     assert n_compared > 100
     assert n_rewritten > 10
+
+
+def open_all(path: Path, names: tuple[str, ...]) -> list[Any]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", MetadataWarning)
+        return [hs.open_image(path, image=name) for name in (names if len(names) > 1 else [None])]
+
+
+def test_real_images_get_levels(
+    corpus: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For viewing: the same images, and the levels that were computed before are in the file."""
+    monkeypatch.setattr("hyperslab.pyramid.steps._PLANE", 40)
+    entries = [e for e in corpus.entries if e.get("opens") and not e["name"].startswith("corrupt-")]
+    n_images = n_levels = 0
+    for number, entry in enumerate(entries[::STEP]):
+        source = Path(corpus.path(entry["name"]))
+        target = tmp_path / source.name
+        try:
+            if source.stat().st_size > MOST_NBYTES:
+                continue
+            names = hs.list_images(source)
+            images = open_all(source, names)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", MetadataWarning)
+                report = hs.repack(
+                    source, target, for_="viewing", codec=["gzip", "none"][number % 2]
+                )
+            assert report is not None
+            if report.plan.elsewhere:
+                continue  # links that lead nowhere from here
+            results = open_all(target, names)
+        except (LayoutError, MissingFileError):
+            continue  # no image; or one in files that are not there
+        for one, other in zip(images, results, strict=True):
+            for fact in ("layout", "axes", "shape", "scale", "translation", "units", "channels"):
+                assert repr(getattr(one, fact)) == repr(getattr(other, fact))
+            assert [lv.shape for lv in one.levels] == [lv.shape for lv in other.levels]
+            n_images += 1
+            for a, b in zip(one.levels, other.levels, strict=True):
+                if a.nbytes < MOST_NBYTES:
+                    assert np.array_equal(a[...], b[...], equal_nan=a.dtype.kind in "fc")
+                    n_levels += a.computed and not b.computed
+    assert n_images > 3
+    assert n_levels > 3
+
+
+def test_real_numbers_are_narrowed_exactly(corpus: Any, tmp_path: Path) -> None:
+    entries = [e for e in corpus.entries if e.get("opens") and not e["name"].startswith("corrupt-")]
+    pytest.importorskip("hdf5plugin", reason="the files have filters of all kinds")
+    n_seen = n_narrowed = 0
+    target = tmp_path / "new.h5"
+    for entry in entries[::STEP]:
+        source = Path(corpus.path(entry["name"]))
+        if source.stat().st_size > MOST_NBYTES // STEP:
+            continue
+        target.unlink(missing_ok=True)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", MetadataWarning)
+                report = hs.repack(source, target, access="whole", narrow="integers")
+        except DamagedFileError:
+            continue
+        assert report is not None
+        with h5py.File(source) as a, h5py.File(target) as b:
+            for each in report.plan.narrowed:
+                old, new = a[each.path], b[each.path]
+                assert (new.dtype.name == each.new) if each.new else (new.dtype == old.dtype)
+                if old.size * old.dtype.itemsize < MOST_NBYTES:
+                    nan = old.dtype.kind == "f"
+                    assert np.array_equal(old[()], new[()], equal_nan=nan)
+                assert attributes(old) == attributes(new)
+                n_seen += 1
+                n_narrowed += bool(each.new)
+    assert n_seen > 3
+    assert n_narrowed > 3 or STEP > 1

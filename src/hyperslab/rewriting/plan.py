@@ -23,6 +23,7 @@ __all__ = [
     "RepackPlan",
     "Wish",
     "is_wanted",
+    "own_datasets",
     "plan_dataset",
     "plan_repack",
 ]
@@ -285,19 +286,8 @@ def plan_repack(
     rewritten: list[DatasetPlan] = []
     copied: list[str] = []
     problem: SelectionError | None = None
-    elsewhere: list[str] = []
-    inside: str | None = None
-    for entry in entries:
-        facts = entry.facts
-        # What a link to another file leads to stays there, and the link is copied.
-        if inside is not None and entry.path.startswith(inside):
-            continue
-        if entry.target and (not entry.repeats or not entry.target.startswith("/")):
-            elsewhere.append(entry.path)
-            inside = f"{entry.path}/"
-            continue
-        if facts is None or entry.repeats:
-            continue
+    datasets, elsewhere = own_datasets(entries)
+    for entry, facts in datasets:
         if not is_wanted(entry.path, facts, wish.datasets) or (
             chosen is not None and entry.path not in chosen
         ):
@@ -331,6 +321,25 @@ def plan_repack(
         memory_nbytes=wish.memory,
         elsewhere=tuple(elsewhere),
     )
+
+
+def own_datasets(
+    entries: Sequence[Entry],
+) -> tuple[list[tuple[Entry, DatasetFacts]], list[str]]:
+    """Return the datasets of the file itself, each once, and the paths of links to other files.
+
+    What such a link leads to stays there, and the link is copied.
+    """
+    found: list[tuple[Entry, DatasetFacts]] = []
+    links: list[str] = []
+    for entry in entries:
+        if links and entry.path.startswith(f"{links[-1]}/"):
+            continue
+        if entry.target and (not entry.repeats or not entry.target.startswith("/")):
+            links.append(entry.path)
+        elif entry.facts is not None and not entry.repeats:
+            found.append((entry, entry.facts))
+    return found, links
 
 
 def _is_as_planned(facts: DatasetFacts, plan: DatasetPlan) -> bool:

@@ -27,6 +27,7 @@ from hyperslab.rewriting.plan import (
     RepackPlan,
     Wish,
     is_wanted,
+    own_datasets,
     plan_repack,
 )
 from hyperslab.rewriting.viewing import Viewed, chunks_by_path, find_images, plan_levels
@@ -97,13 +98,8 @@ def _look(
     stop: threading.Event | None,
 ) -> tuple[Narrowing, ...]:
     """Look for smaller types of what is rewritten, and of what would be if it had one."""
-    paths = [
-        entry.path
-        for entry in entries
-        if entry.facts is not None
-        and not entry.repeats
-        and is_wanted(entry.path, entry.facts, wish.datasets)
-    ]
+    datasets, _ = own_datasets(entries)
+    paths = [entry.path for entry, facts in datasets if is_wanted(entry.path, facts, wish.datasets)]
     if wish.for_:
         chosen = {path for image in images for path in image.paths.values()}
         paths = [path for path in paths if path in chosen]

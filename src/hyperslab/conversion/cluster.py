@@ -12,9 +12,9 @@ from typing import Any
 
 from hyperslab.conversion.plan import ZarrPlan
 from hyperslab.conversion.region import Written, convert_region
-from hyperslab.conversion.shard import Cancelled
 from hyperslab.errors import MissingExtraError
 from hyperslab.exports.portable import Portable
+from hyperslab.rewriting.encode import Cancelled
 
 __all__ = ["Run", "on_cluster"]
 

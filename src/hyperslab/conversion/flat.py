@@ -16,13 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hyperslab.conversion.axes import canonical_order
-from hyperslab.conversion.memory import Room, read_once
 from hyperslab.conversion.plan import fitting_threads, level_of, reading_nbytes
+from hyperslab.conversion.reading import read_once
 from hyperslab.conversion.region import Written
-from hyperslab.conversion.shard import Cancelled
 from hyperslab.errors import CapacityError, OutputError, SelectionError
 from hyperslab.exports.text import human_nbytes
 from hyperslab.image import Image
+from hyperslab.rewriting.encode import Cancelled
+from hyperslab.rewriting.memory import Memory
 
 __all__ = ["FlatPlan", "copy_regions", "plan_flat"]
 
@@ -229,12 +230,12 @@ def copy_regions(
     """
     level = image.levels[plan.level]
     back = np.argsort(plan.order)
-    room = Room()
+    memory = Memory()
     with open(path, "r+b", buffering=0) as stream:
         for region in regions:
             if cancelled.is_set():
                 raise Cancelled
-            values = room.array([part.stop - part.start for part in region], plan.dtype)
+            values = memory.array([part.stop - part.start for part in region], plan.dtype)
             where = _absolute(plan, tuple(region[axis] for axis in back))
             stats = read_once(level, where, values.transpose(back), threads=plan.threads)
             for place, part in _runs(plan.shape, region, values):

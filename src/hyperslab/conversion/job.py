@@ -17,11 +17,9 @@ from typing import Any
 from hyperslab.conversion import flat, tiff
 from hyperslab.conversion.cluster import Run, on_cluster
 from hyperslab.conversion.journal import Journal
-from hyperslab.conversion.memory import Room
 from hyperslab.conversion.ome import attributes
 from hyperslab.conversion.plan import ZarrPlan, plan_zarr
 from hyperslab.conversion.region import Written, convert_region
-from hyperslab.conversion.shard import Cancelled
 from hyperslab.conversion.store import create_group, require_zarr
 from hyperslab.engine.limits import limits
 from hyperslab.engine.source import close_idle
@@ -29,6 +27,8 @@ from hyperslab.errors import CapacityError, OutputError
 from hyperslab.exports.portable import Portable
 from hyperslab.exports.text import human_nbytes, parse_nbytes
 from hyperslab.image import Image, open_image
+from hyperslab.rewriting.encode import Cancelled
+from hyperslab.rewriting.memory import Memory
 from hyperslab.rewriting.naming import refuse_existing
 
 __all__ = ["ConversionReport", "convert", "plan_conversion"]
@@ -336,7 +336,7 @@ def _write_zarr(
         journal.begin(list(create_group(group, plan, attributes(image, plan))))
     nearest = image.spec.labels or image.dtype.kind == "b"
 
-    room = Room()
+    memory = Memory()
 
     def here(
         source: Portable, number: int, regions: Iterator[tuple[slice, ...]]
@@ -346,7 +346,7 @@ def _write_zarr(
                 raise Cancelled
             yield convert_region(
                 group, source, plan, number, region,
-                nearest=nearest, room=room, cancelled=stop,
+                nearest=nearest, memory=memory, cancelled=stop,
             )  # fmt: skip
 
     runner: AbstractContextManager[Run] = nullcontext(here)

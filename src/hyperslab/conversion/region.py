@@ -11,10 +11,11 @@ import numpy as np
 
 from hyperslab.conversion.coarser import fill_coarser, halved_axes
 from hyperslab.conversion.codecs import decoder, encoder
-from hyperslab.conversion.memory import Room, read_once
 from hyperslab.conversion.plan import ZarrPlan
+from hyperslab.conversion.reading import read_once
 from hyperslab.conversion.shard import write_shards
 from hyperslab.exports.portable import Portable
+from hyperslab.rewriting.memory import Memory
 
 __all__ = ["Written", "convert_region"]
 
@@ -49,7 +50,7 @@ def convert_region(
     region: tuple[slice, ...],
     *,
     nearest: bool,
-    room: Room | None = None,
+    memory: Memory | None = None,
     cancelled: threading.Event | None = None,
 ) -> Written:
     """Read a region of a level, and write its shards.
@@ -68,7 +69,7 @@ def convert_region(
         Whole shards.
     nearest
         Whether coarser levels have every second element.
-    room
+    memory
         Memory for the region.
     cancelled
         Set by whoever wants it to stop.
@@ -78,7 +79,7 @@ def convert_region(
     pool = ThreadPoolExecutor(level.threads, thread_name_prefix="hyperslab-convert")
     try:
         shape = [part.stop - part.start for part in region]
-        values = (room or Room()).array(shape, plan.dtype)
+        values = (memory or Memory()).array(shape, plan.dtype)
         if level.made:
             finer = plan.levels[number - 1]
             fill_coarser(

@@ -23,15 +23,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hyperslab.errors import DamagedFileError
+from hyperslab.rewriting.encode import Cancelled
 
-__all__ = ["Cancelled", "read_index", "write_shards"]
+__all__ = ["read_index", "write_shards"]
 
 _ABSENT = np.iinfo(np.uint64).max
 _AHEAD = 4  # chunks that may wait to be written
-
-
-class Cancelled(Exception):
-    """Somebody wants the work to stop."""
 
 
 def write_shards(

@@ -22,6 +22,7 @@ from hyperslab.packing.plan import ImagePlan
 from hyperslab.packing.records import Progress
 from hyperslab.rewriting.copy import set_filters
 from hyperslab.rewriting.encode import Cancelled, Cutter
+from hyperslab.rewriting.memory import Memory
 from hyperslab.rewriting.plan import Wish, plan_dataset
 from hyperslab.rewriting.sources import DatasetSource
 from hyperslab.rewriting.spool import Spool
@@ -164,6 +165,7 @@ def verify_file(
         facts = {entry.path: entry.facts for entry in walk_file(h5)}
     done = 0
     total = sum(entry.plan.nbytes for entry in entries)
+    memory = Memory()
     for entry in entries:
         array, found = file[entry.path], facts.get(entry.path)
         if not isinstance(array, Array) or found is None:
@@ -178,7 +180,9 @@ def verify_file(
         expected = {stored.number: stored.crc for stored in spool.of_dataset(entry.number)}
         order = tuple(range(len(plan.shape)))
         source = DatasetSource(array)
-        with Cutter(source, plan, order=order, threads=threads, cancelled=stop) as cutter:
+        with Cutter(
+            source, plan, order=order, threads=threads, cancelled=stop, memory=memory
+        ) as cutter:
             for region in plan.regions():
                 for number, crc in cutter.sums(region):
                     if expected.pop(number, None) != crc:

@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hyperslab.codecs.encode import crc32, encode
+from hyperslab.rewriting.memory import Memory
 from hyperslab.rewriting.plan import DatasetPlan
 from hyperslab.rewriting.sources import Source
 
-__all__ = ["Cancelled", "Chunk", "Cutter", "Memory"]
+__all__ = ["Cancelled", "Chunk", "Cutter"]
 
 T = TypeVar("T")
 Region = tuple[slice, ...]
@@ -39,20 +40,6 @@ class Chunk:
     number: int
     crc: int
     data: bytes
-
-
-class Memory:
-    """Memory that is used again: fresh memory costs page faults."""
-
-    def __init__(self) -> None:
-        self._bytes = np.empty(0, np.uint8)
-
-    def take(self, nbytes: int) -> NDArray[np.uint8]:
-        """Return so many bytes, those that were taken before."""
-        if self._bytes.nbytes < nbytes:
-            self._bytes = np.empty(0, np.uint8)  # first let go of what there is
-            self._bytes = np.empty(nbytes, np.uint8)
-        return self._bytes[:nbytes]
 
 
 class Cutter:
@@ -158,9 +145,7 @@ class Cutter:
     def _read(self, region: Region) -> NDArray[np.generic]:
         """Read a region of the result, into memory that the next call uses again."""
         shape = [s.stop - s.start for s in region]
-        dtype = self._source.dtype
-        nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-        laid_out = self._memory.take(nbytes).view(dtype).reshape([shape[a] for a in self._layout])
+        laid_out = self._memory.array([shape[a] for a in self._layout], self._source.dtype)
         values = laid_out.transpose(np.argsort(self._layout))
         source: list[slice] = [slice(None)] * len(shape)
         for axis, part in zip(self._order, region, strict=True):

@@ -21,7 +21,8 @@ from hyperslab.file import File, open_file
 from hyperslab.index.container import FileIndex
 from hyperslab.index.session import library_lock, session
 from hyperslab.rewriting.copy import copy_objects
-from hyperslab.rewriting.encode import Cancelled, Cutter, Memory
+from hyperslab.rewriting.encode import Cancelled, Cutter
+from hyperslab.rewriting.memory import Memory
 from hyperslab.rewriting.naming import sync
 from hyperslab.rewriting.plan import DatasetPlan, RepackPlan
 from hyperslab.rewriting.sources import DatasetSource, LevelSource, Source, stored_node

@@ -37,8 +37,18 @@ def sync(path: Path) -> None:
 
 
 def give_name(made: Path, final: Path) -> None:
-    """Give a complete file its name, once it is on the disk; errors as `refuse_existing`."""
+    """Give a complete file or folder its name, once it is on the disk.
+
+    Raises
+    ------
+    OutputError
+        Meanwhile something else has that name.
+    """
     sync(made)
-    refuse_existing(final)  # it may have come into being meanwhile
+    if final.exists():
+        raise OutputError(
+            f"{final}: exists meanwhile, and nothing is replaced. Move it away and go on with "
+            "--resume (resume=True)."
+        )
     os.replace(made, final)
     sync(final.parent)

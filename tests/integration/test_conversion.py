@@ -592,6 +592,38 @@ def test_a_full_disk(cells: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert np.array_equal(read(target), h5py_imaris(cells, 0, SHAPE))
 
 
+@pytest.mark.parametrize("ending", [".ome.zarr", ".npy", ".tif"])
+def test_a_disk_that_really_is_full(
+    tmp_path: Path, small_disk: Path, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    source, target = tmp_path / "a.h5", small_disk / f"a{ending}"
+    values = np.random.default_rng(0).integers(0, 1 << 16, (24, 400, 400), np.uint16)  # 7.7 MB
+    with h5py.File(source, "w") as h5:
+        h5.create_dataset("x", data=values, chunks=(4, 100, 100))
+    how: dict[str, Any] = {"layout": "x", "axes": "ZYX", "memory": 2_000_000}
+    if ending == ".ome.zarr":
+        how |= {"chunks": (4, 100, 100), "shards": (4, 100, 100)}
+    with pytest.raises(CapacityError, match="free"):
+        hs.convert(source, target, **how)
+    assert list(small_disk.iterdir()) == []
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)  # somebody else took the room
+    with pytest.raises(CapacityError, match="--resume"):
+        hs.convert(source, target, **how)
+    assert [p.name for p in small_disk.iterdir()] == [f"a{ending}.converting"]
+    # With more room it goes on.
+    shutil.move(small_disk / f"a{ending}.converting", tmp_path / f"a{ending}.converting")
+    report = hs.convert(source, tmp_path / f"a{ending}", resume=True, **how)
+    assert report is not None
+    assert 0 < report.resumed_nbytes < report.nbytes
+    if ending == ".ome.zarr":
+        found = read(tmp_path / "a.ome.zarr")
+    else:
+        path = tmp_path / f"a{ending}"
+        found = np.load(path) if ending == ".npy" else tifffile.imread(path)
+    assert np.array_equal(found, values)
+
+
 def test_a_damaged_source(cells: Path, tmp_path: Path) -> None:
     with h5py.File(cells) as h5:
         data = h5["DataSet/ResolutionLevel 0/TimePoint 1/Channel 0/Data"]

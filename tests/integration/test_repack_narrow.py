@@ -126,6 +126,7 @@ def test_nan_of_any_kind(tmp_path: Path) -> None:
             assert f["x"][()].astype("f8").tobytes() == source.tobytes()
 
 
+@pytest.mark.parametrize("n_written", [20, 40])
 @pytest.mark.parametrize(
     ("dtype", "fill", "expected"),
     [
@@ -136,13 +137,15 @@ def test_nan_of_any_kind(tmp_path: Path) -> None:
         ("f8", np.nan, "f4"),
     ],
 )
-def test_the_fill_value_survives(tmp_path: Path, dtype: str, fill: Any, expected: str) -> None:
+def test_the_fill_value_survives(
+    tmp_path: Path, dtype: str, fill: Any, expected: str, n_written: int
+) -> None:
     source, target = tmp_path / "a.h5", tmp_path / "b.h5"
     with h5py.File(source, "w") as f:
         data = f.create_dataset(
             "x", SIZE, dtype, fillvalue=fill, chunks=(10, 10, 10), maxshape=(None, 50, 60)
         )
-        data[:20] = 7
+        data[:n_written] = 7
         data.attrs["unit"] = "HU"
         data.attrs["far"] = np.float64(0.1)
     hs.repack(source, target, access="[k]", narrow=True)
@@ -224,6 +227,23 @@ def test_levels_of_whole_numbers_are_rounded(tmp_path: Path, monkeypatch: Any) -
         f["x"] = image[...]
     for one, other in zip(image.levels, hs.open_image(source, layout="x").levels, strict=True):
         assert np.array_equal(one[...], other[...])
+
+
+def test_levels_have_the_type_of_the_finest(tmp_path: Path, monkeypatch: Any) -> None:
+    """One pixel decides for all levels, though it is in none of the coarser ones."""
+    monkeypatch.setattr("hyperslab.pyramid.steps._PLANE", 20)
+    monkeypatch.setattr("hyperslab.rewriting.plan._LEAST_NBYTES", 0)
+    source = values("i4")
+    source[3, 3, 3] = 300
+    first, second = tmp_path / "b.h5", tmp_path / "c.h5"
+    hs.repack(write(tmp_path / "a.h5", x=source), first, for_="viewing", layout="x")
+    report = hs.repack(first, second, access="plane", narrow=True)
+    assert report is not None
+    assert len(report.plan.narrowed) > 2
+    assert {each.new for each in report.plan.narrowed} == {"int16"}
+    levels = hs.open_image(second).levels
+    assert not levels[-1].computed
+    assert np.array_equal(levels[0][...], source)
 
 
 def write_unusual(path: Path, kind: str) -> None:

@@ -153,6 +153,8 @@ def test_bigdataviewer_is_told(tmp_path: Path) -> None:
                 list(f[f"t00000/{setup}/{n}/cells"].chunks) for n in range(3)
             ]
             assert f[f"t00000/{setup}/1/cells"].dtype == "i2"
+    assert hs.open_image(tmp_path / "b.xml").file == str(target)
+    assert hs.open_image(tmp_path / "a.xml").file == str(source)
     again = tmp_path / "c.h5"
     (tmp_path / "c.xml").write_text("mine")
     with pytest.warns(MetadataWarning, match=r"c.xml: exists already, and stays"):
@@ -198,6 +200,25 @@ def test_a_plain_stack_says_how_it_is_opened(tmp_path: Path, codec: str) -> None
         means = plainly_halved(f["t2/c1/data"][()], (1, 2))
         assert np.array_equal(data, np.floor(means + 0.5))
         assert f[LEVELS_GROUP].attrs["layout"] == template
+
+
+@pytest.mark.parametrize("layout", ["imaris", "labelled"])
+def test_napari_shows_the_levels(tmp_path: Path, layout: str) -> None:
+    pytest.importorskip("napari", reason="the plugin is for napari")
+    from hyperslab.napari.layers import image_layers
+
+    source, target = tmp_path / "a.h5", tmp_path / "b.h5"
+    WRITERS[layout](source)
+    hs.repack(source, target, for_="viewing")
+    one, other = (image_layers(hs.open_image(path)) for path in (source, target))
+    assert len(one) == len(other) == len(hs.open_image(source).channels)
+    for (data, facts, kind), (stored, same, as_before) in zip(one, other, strict=True):
+        assert kind == as_before
+        assert facts["name"] == same["name"]
+        assert np.array_equal(facts["scale"], same["scale"])
+        assert len(data) == len(stored) > 1
+        for a, b in zip(data, stored, strict=True):
+            assert np.array_equal(np.asarray(a), np.asarray(b))
 
 
 def test_a_dataset_with_axes_of_its_own(tmp_path: Path) -> None:

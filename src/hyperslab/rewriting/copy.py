@@ -163,7 +163,7 @@ def create_like(
     if has_fill:
         value = np.zeros((), item.dtype)
         old.get_fill_value(value)
-        how.set_fill_value(value.astype(plan.dtype) if plan.dtype else value)
+        how.set_fill_value(value)  # HDF5 converts it, where the type is narrower: exactly, then
     if in_place:
         how.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
     set_filters(how, plan.codec, plan.itemsize)

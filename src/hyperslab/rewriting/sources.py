@@ -161,8 +161,6 @@ class LevelSource:
         """As `Source`. Each thread reads and halves a cell at a time."""
         level = self._level
         node = self._finer()
-        if isinstance(node, Cells):
-            node = replace(node, raw=False)  # not through a map, whose pages count as memory
         meant = np.dtype(level.meant)
         target = out.view(meant)  # a copy would not do
         cells = regions_of(out.shape, self._cell_shape(node.dtype.itemsize, threads))

@@ -401,7 +401,7 @@ def mask_of_halves(case: Path) -> None:
         (lambda case: (case / "ct.nii.gz").write_bytes(b"no image"), "ct.nii.gz cannot be read"),
         (lambda case: (case / "ct.nii.gz").write_bytes(gzip.compress(b"\0" * 400)),
          "ct.nii.gz cannot be read"),
-        (lambda case: (case / "ct.mha").write_bytes(b"NDims = 3\n"), "ct.mha cannot be read"),
+        (lambda case: (case / "ct.mha").write_bytes(b"NDims = 3\n"), "ct.mha cannot be read: it "),
         (lambda case: write(case / "mr.nii.gz", np.full(SHAPE, 7, "i2")), "finds no window"),
     ],
 )  # fmt: skip

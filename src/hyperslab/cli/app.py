@@ -48,6 +48,7 @@ app = typer.Typer(
     epilog=examples(
         ("hyperslab info cohort.h5", "what is in a file"),
         ("hyperslab verify cohort.h5", "is it whole, and if not, what of it is"),
+        ("hyperslab pack Task1 cohort.h5", "folders of medical images as a file to train on"),
         ("hyperslab view cells.ims", "an image in a window"),
         ("hyperslab bench cohort.h5", "how long reads take, by h5py and by hyperslab"),
         ("hyperslab demo", "if you have no file at hand"),

@@ -36,4 +36,6 @@ def as_refusal(what: str) -> Iterator[None]:
 def _plain(error: Exception) -> str:
     """Return the last line of a message: of what ITK says, the one that says what is wrong."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if lines and lines[-1].startswith("Reason: "):  # of an earlier call of the system, often
+        return "it is damaged, cut off, or of another format than its name says"
     return lines[-1] if lines else type(error).__name__

@@ -73,15 +73,16 @@ LAYOUTS: dict[str, tuple[str, dict[str, Any], tuple[int, ...]]] = {
 
 
 def middle_of(ratios: Callable[[int], dict[str, float]], factor: float) -> dict[str, float]:
-    """Return median ratios of three rounds, or of more while any of them is off.
+    """Return median ratios of three rounds; of later ones, five in a row, while any is off.
 
-    A machine that others use as well is not as fast at one time as at another.
+    A machine that others use as well is not as fast at one time as at another, so that what was
+    measured while it was busy must not count for ever. A model that is wrong is so at all times.
     """
     rounds: list[dict[str, float]] = []
     found: dict[str, float] = {}
-    for seed in range(11):
+    for seed in range(25):
         rounds.append(ratios(seed))
-        found = {by: statistics.median(each[by] for each in rounds) for by in rounds[0]}
+        found = {by: statistics.median(each[by] for each in rounds[-5:]) for by in rounds[0]}
         if seed >= 2 and all(1 / factor <= ratio <= factor for ratio in found.values()):
             break
     return found

@@ -6,14 +6,11 @@ import errno
 import itertools
 import json
 import math
-import random
 import shutil
-import signal
 import subprocess
 import sys
 import textwrap
 import threading
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -433,65 +430,6 @@ def test_less_memory_decodes_in_passes(cells: Path, tmp_path: Path) -> None:
 
 
 # --- interrupted
-
-CHILD = """
-    import sys, time
-    import hyperslab as hs
-    from hyperslab.conversion import journal
-    journal._SYNC_S = 0.0
-    hs.convert(sys.argv[1], sys.argv[2], resume=True, threads=1, **eval(sys.argv[3]))
-"""
-
-
-@pytest.mark.parametrize("ending", [".ome.zarr", ".npy", ".tif"])
-def test_kill_at_random_moments(tmp_path: Path, ending: str) -> None:
-    path, target = tmp_path / "cells.ims", tmp_path / f"out{ending}"
-    shape = (3, 2, 16, 128, 160)
-    make_imaris(path, shape=shape, chunks=(8, 32, 32))
-    how: dict[str, Any] = {"memory": 200_000}
-    if ending == ".ome.zarr":
-        how = {"chunks": (1, 1, 4, 32, 32), "shards": (1, 1, 16, 32, 32)}
-    script = tmp_path / "child.py"
-    script.write_text(textwrap.dedent(CHILD))
-    dice = random.Random(7)
-    folder = tmp_path / f"out{ending}.converting"
-    kills = 0
-    for _ in range(20 if ending == ".ome.zarr" else 6):
-        child = subprocess.Popen([sys.executable, script, path, target, repr(how)])
-        give_up = time.monotonic() + 30
-        n_lines = lines(folder)
-        while child.poll() is None and lines(folder) < n_lines + 1:
-            assert time.monotonic() < give_up
-            time.sleep(0.001)
-        time.sleep(dice.random() * 0.02)
-        child.kill()
-        child.wait()
-        if target.exists():  # it was too late: then it is whole
-            break
-        assert child.returncode == -signal.SIGKILL
-        kills += 1
-    assert kills >= 2
-    if not target.exists():
-        with pytest.raises(OutputError, match="--resume"):
-            hs.convert(path, target, threads=1, **how)
-        report = hs.convert(path, target, threads=1, resume=True, **how)
-        assert report is not None
-        assert report.resumed_nbytes > 0
-        assert not folder.exists()
-    want = h5py_imaris(path, 0, shape)
-    if ending == ".ome.zarr":
-        for number, level in enumerate(hs.open_image(path).levels):
-            assert np.array_equal(read(target, number), h5py_imaris(path, number, level.shape))
-    else:
-        found = np.load(target) if ending == ".npy" else tifffile.imread(target)
-        assert np.array_equal(found, want)
-
-
-def lines(folder: Path) -> int:
-    try:
-        return (folder / "journal.jsonl").read_bytes().count(b"\n")
-    except FileNotFoundError:
-        return 0
 
 
 def interrupt(path: Path, target: Path, **how: Any) -> int:

@@ -263,7 +263,7 @@ def test_a_name_that_is_taken_meanwhile_is_left_alone(tmp_path: Path, values: An
     def take(_: Any) -> None:
         target.write_text("mine")
 
-    with pytest.raises(OutputError, match="exists already"):
+    with pytest.raises(OutputError, match="exists meanwhile"):
         hs.repack(source, target, access="[k]", progress=take)
     assert target.read_text() == "mine"
 

@@ -1,6 +1,6 @@
 """`repack` killed at random moments, gone on with, and killed again: in the end the file is equal.
 
-By default a few moments of two ways; `make fuzz` takes twenty of every codec and more.
+By default a few moments of three ways; `make fuzz` takes twenty of every codec and more.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ N_KILLS = 20 if FUZZ else 2
 SLICES = {"access": "[:, :, k]", "memory": 800_000}
 VIEWING = {"for_": "viewing", "memory": 4_000_000, "datasets": None}
 WAYS: dict[str, dict[str, Any]] = {
+    "none": {**SLICES, "codec": "none"},
     "viewing": {**VIEWING, "codec": "gzip"},
     "narrow": {**SLICES, "codec": "auto", "narrow": "integers"},
 }
